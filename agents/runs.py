@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 from dp_ensemble_env.agents.weights import load_weights, pack, save_weights, unpack
-from dp_ensemble_env.reporting.provenance import versions
+from dp_ensemble_env.reporting.page import versions
 from dp_ensemble_env.tools.files import atomic_write, readable_file
 
 #: The newest checkpoint and the one before it; the policy at the end.

@@ -216,7 +216,7 @@ class EnsembleModel:
         return f"EnsembleModel({sizes})"
 
     def _repr_html_(self) -> str:
-        from dp_ensemble_env.tools.html import card
+        from dp_ensemble_env.tools.console import card
 
         event = "none" if self.event is None else repr(self.event).removeprefix("EventTimeline(").removesuffix(")")
         return card("EnsembleModel", [*self._facts, ("event", event), *(("note", note) for note in self.notes)])

@@ -65,7 +65,7 @@ class MarkovChain:
         return f"{type(self).__name__}({', '.join(f'{value} {name}' for name, value in self._sizes)})"
 
     def _repr_html_(self) -> str:
-        from dp_ensemble_env.tools.html import card
+        from dp_ensemble_env.tools.console import card
 
         return card(type(self).__name__, self._sizes)
 

@@ -28,6 +28,7 @@ class Dataset(InEnvironment):
       ad-hoc        today's practice, a fixed shed during the event
       medium        a learner, stopped at the first score of 50: PPO, or apg for
                     the tilts of a model with nature, context or coupling
+                    (not in policy mode)
       standard      the optimal policy (not in price mode)
       mixed         equal shares of the kinds above, in turn
 

@@ -69,7 +69,7 @@ class Evaluate(InEnvironment):
     json: Path | None = None
     """Write the result to this file as well."""
     animate: Path | None = None
-    """Write one episode beside the uncontrolled one, as a moving picture (.gif, .png or .webp)."""
+    """Write one episode beside the uncontrolled one, as a moving picture (.gif)."""
 
     @classmethod
     def remembered(cls, words: list[str]) -> Evaluate | None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import webbrowser
 from dataclasses import dataclass
 
 from tyro.conf import Positional
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env.cli.options import say
 from dp_ensemble_env.play.game import Game
 from dp_ensemble_env.tools.console import Progress
 from dp_ensemble_env.tools.validation import check_choice, check_count, check_in_range
@@ -19,8 +17,7 @@ from dp_ensemble_env.tools.validation import check_choice, check_count, check_in
 class Play:
     """Play a scenario by hand: set the price step by step, and see your score beside the optimum's.
 
-    A window opens where there is a display and pygame; otherwise, and with --web, a page that only this computer can
-    open. Ctrl-C ends the game.
+    The game is a page in the browser that only this computer can open. Ctrl-C ends it.
 
     Points place what you have earned between doing nothing (0) and what the optimal policy earns in the whole day
     (100). At the end they are your score.
@@ -28,7 +25,7 @@ class Play:
     Examples
     --------
       dp-ensemble play
-      dp-ensemble play spot --web --seconds 5
+      dp-ensemble play spot --seconds 5
       dp-ensemble play campus-event --prices 0 0.4 0.4 0.3
     """
 
@@ -40,8 +37,6 @@ class Play:
     """Seed of the day: its start, and what moves by chance."""
     seconds: float = 0.0
     """Seconds for each step, after which the price is used as set; 0 disables the timer."""
-    web: bool = False
-    """Play on a page in the browser, not in a window."""
     port: int = 0
     """Port of the page; 0 takes a free one."""
     no_browser: bool = False
@@ -50,19 +45,14 @@ class Play:
     """Play this price sequence non-interactively, in [-1, 1]; the last value repeats."""
 
     def run(self) -> int:
-        """Play on the surface that there is."""
+        """Play the prices that were given, or on a page."""
         check_choice(self.scenario, "SCENARIO", scenarios.names())
         check_count(self.seed, "--seed", 0)
         check_count(self.port, "--port", 0, 65535)
         check_in_range(self.seconds, "--seconds", 0.0, 86400.0)
         for price in self.prices:
             check_in_range(price, "--prices", -1.0, 1.0)
-        if self.prices:
-            return self.by_list()
-        from dp_ensemble_env.play.window import has_display
-
-        window = not self.web and has_display() and importlib.util.find_spec("pygame") is not None
-        return self.in_a_window() if window else self.on_a_page()
+        return self.by_list() if self.prices else self.on_a_page()
 
     def by_list(self) -> int:
         """Play the prices that were given."""
@@ -90,20 +80,4 @@ class Play:
                 server.serve_forever(poll_interval=0.2)
             except KeyboardInterrupt:
                 raise KeyboardInterrupt(server.game.words()) from None
-        return 0
-
-    def in_a_window(self) -> int:
-        """Show the game in a window, or where none can be opened on a page."""
-        import pygame
-
-        from dp_ensemble_env.play.window import play
-
-        def make(seed: int) -> Game:
-            return Game(self.scenario, instance=self.instance, seed=seed, render_mode="rgb_array")
-
-        try:
-            print(play(make, seed=self.seed, seconds=self.seconds).words())
-        except pygame.error as error:
-            say(f"No window could be opened ({error}), so here is the page.")
-            return self.on_a_page()
         return 0

@@ -299,7 +299,7 @@ class Frontier:
     --------
       dp-ensemble privacy frontier --participants 1000 --epsilons 1 4
       dp-ensemble privacy frontier --instances 0 1 2 --heterogeneity 30 8 \
-          --mechanisms gaussian laplace posterior dirichlet
+          --mechanisms gaussian laplace posterior
     """
 
     study: FrontierSettings = FrontierSettings(
@@ -369,7 +369,7 @@ class Regret(OnProblem):
         """Split the losses of plans on releases, and of a learner if one is asked for."""
         from dp_ensemble_env.agents import agent_names
         from dp_ensemble_env.envs import actions
-        from dp_ensemble_env.experiments import regret
+        from dp_ensemble_env.experiments import deployment
         from dp_ensemble_env.privacy.participants import simulated
         from dp_ensemble_env.reporting.plots import plot_regrets  # needs matplotlib
 
@@ -378,13 +378,13 @@ class Regret(OnProblem):
         if self.learner is not None:
             check_choice(self.learner, "--learner", agent_names())
         model = self.load().model
-        specs = self.specs or tuple(regret.default_specs(model))
-        needed = regret.default_participants(specs)
+        specs = self.specs or tuple(deployment.default_specs(model))
+        needed = deployment.default_participants(specs)
         number = needed if self.participants is None else check_count(self.participants, "--participants", 0)
         if needed and not number:
             raise ValueError("--participants is 0, but a mechanism protects participants; simulate some.")
         check_writable(self.output, folder=True)
-        rows: list[regret.Regret] = []
+        rows: list[deployment.Regret] = []
         with Progress("splitting") as monitor, keeping(lambda: "nothing was written"):
             fleet = None
             if number:
@@ -397,7 +397,7 @@ class Regret(OnProblem):
                     losses.append(self.split(model, spec, fleet, seed))
                     monitor.advance(len(rows) * self.releases + len(losses), spec)
                 name = spec if self.learner is None else f"{self.learner} on {spec}"
-                rows.append(regret.mean_regret(name, losses))
+                rows.append(deployment.mean_regret(name, losses))
             suffix = "" if self.settings.meter is None else "-private"
             monitor.stage("drawing")
             self.output.mkdir(parents=True, exist_ok=True)
@@ -408,7 +408,7 @@ class Regret(OnProblem):
             "h = 0.03). Computed with the true behaviour: for the owner of the data."
         )
         cells = [row.cells() for row in rows]
-        table("Where the dollars per load went", regret.HEADINGS, cells, notes=(note,))
+        table("Where the dollars per load went", deployment.REGRET_HEADINGS, cells, notes=(note,))
         write_json(self.output / f"regret{suffix}.json", {"regrets": [row.to_dict() for row in rows]})
         print(f"Picture: {picture}\nTable:   {self.output}/regret{suffix}.json")
         return 0
@@ -417,17 +417,17 @@ class Regret(OnProblem):
         """Draw one release, from the participants where the mechanism takes them, and split the loss it led to."""
         from dp_ensemble_env.agents import make_agent
         from dp_ensemble_env.envs.ensemble import EnsembleEnv
-        from dp_ensemble_env.experiments import regret
+        from dp_ensemble_env.experiments import deployment
         from dp_ensemble_env.scenarios.problem import draw_release
 
         release, sample, agent = draw_release(spec, model, seed, fleet=fleet), None, None
         if fleet is not None and not spec.startswith("dirichlet"):  # which is drawn from the true behaviour
-            sample = fleet.remembered("sample", lambda: regret.sample_matrix(fleet, model.guess))
+            sample = fleet.remembered("sample", lambda: deployment.sample_matrix(fleet, model.guess))
         if self.learner is not None:
             private = EnsembleEnv(model.public(release), action=self.action)
             budget = {} if self.steps is None else {"steps": self.steps}
             agent = make_agent(self.learner, private, seed=seed, **budget)
-        return regret.split_regret(model, release, sample=sample, agent=agent, action=self.action)
+        return deployment.split_regret(model, release, sample=sample, agent=agent, action=self.action)
 
 
 def number(value: float) -> str:

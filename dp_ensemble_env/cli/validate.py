@@ -11,7 +11,7 @@ from dp_ensemble_env.cli.options import OnProblem
 from dp_ensemble_env.experiments import validation
 from dp_ensemble_env.scenarios.problem import draw_release
 from dp_ensemble_env.tools.console import Progress, paragraph, table
-from dp_ensemble_env.tools.files import atomic_write, check_writable
+from dp_ensemble_env.tools.files import check_writable, write_json
 from dp_ensemble_env.tools.validation import check_count
 
 HEADINGS = ("policy", "population", "quantity", "theory", "played", "s.e.", "off by", "p", "agrees")
@@ -63,8 +63,7 @@ class Validate(OnProblem):
             report = validation.validate(problem, monitor=monitor)
         show(problem, report)
         if self.json is not None:
-            with atomic_write(self.json) as stream:
-                stream.write(validation.as_json(problem, report))
+            write_json(self.json, validation.to_json(problem, report))
         return 0 if report.agrees else 1
 
 

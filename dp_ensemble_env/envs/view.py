@@ -62,7 +62,7 @@ class BatchView:
         return f"{type(self).__name__}({', '.join(text for _, text in self._facts)})"
 
     def _repr_html_(self) -> str:
-        from dp_ensemble_env.tools.html import card
+        from dp_ensemble_env.tools.console import card
 
         return card(type(self).__name__, self._facts)
 

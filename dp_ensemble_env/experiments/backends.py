@@ -14,7 +14,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -124,29 +124,25 @@ def in_processes(cells: list[Cell], supplies: Supplies, jobs: int) -> Rows:
             worker.process.join()
 
 
-@contextlib.contextmanager
-def for_children() -> Iterator[None]:
-    """Start processes that have one thread and do not hear Ctrl-C, which is their parent's business."""
+def _started(work: Callable[..., None], *settings: Any) -> tuple[Connection, Any]:
+    """Start a process with one end of a pipe; return the other end, and the process.
+
+    The process has one thread and does not hear Ctrl-C, which is its parent's business.
+    """
+    ours, theirs = _context.Pipe()
+    process = _context.Process(target=work, args=(theirs, *settings), daemon=True)
     resource_tracker.ensure_running()  # else starting the first process would start it, and unblock the signal
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if hasattr(signal, "pthread_sigmask") else None
     before = {name: os.environ[name] for name in ONE_THREAD if name in os.environ}
     os.environ.update(ONE_THREAD)
     try:
-        yield
+        process.start()
     finally:
         for name in ONE_THREAD:
             del os.environ[name]
         os.environ.update(before)
         if blocked is not None:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-
-
-def _started(work: Callable[..., None], *settings: Any) -> tuple[Connection, Any]:
-    """Start a process with one end of a pipe; return the other end, and the process."""
-    ours, theirs = _context.Pipe()
-    process = _context.Process(target=work, args=(theirs, *settings), daemon=True)
-    with for_children():
-        process.start()
     theirs.close()  # so that the end of the process is the end of the pipe
     return ours, process
 

@@ -8,13 +8,11 @@ tables that stand in the description itself: the columns of an episode, and the 
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from dp_ensemble_env import __version__
-from dp_ensemble_env.tools.files import atomic_write
 
 NAME = "croissant.json"
 CONFORMS = "http://mlcommons.org/croissant/1.0"
@@ -107,10 +105,3 @@ def _table(name: str, words: str, fields: Sequence[str], rows: Sequence[Sequence
     data = [dict(zip(names, row, strict=True)) for row in rows]
     about = {"@type": "cr:RecordSet", "@id": name, "name": name, "description": words}
     return {**about, "field": columns, "data": data}
-
-
-def write_description(folder: Path, content: Mapping[str, Any]) -> None:
-    """Write a description beside what it describes."""
-    with atomic_write(folder / NAME) as stream:
-        json.dump(content, stream, indent=1, ensure_ascii=False)
-        stream.write("\n")

@@ -4,8 +4,8 @@ The kinds, each a data set dp_ensemble/<name>/<kind>-v0:
 
     uncontrolled   nobody interferes, no noise either
     ad-hoc         today's practice, a fixed shed during the event
-    medium         a learner, stopped at the first score of at least 50 (in policy mode it learns tilts): PPO, or apg
-                   (gradients through the mean field) for the tilts of a model with nature, context or coupling
+    medium         a learner, stopped at the first score of at least 50 (not in policy mode): PPO, or apg (gradients
+                   through the mean field) for the tilts of a model with nature, context or coupling
     standard       the optimal policy (not in price mode, where one price cannot express it)
     mixed          equal shares of the kinds above, in turn
 
@@ -39,16 +39,15 @@ from dp_ensemble_env import __version__, scenarios
 from dp_ensemble_env.agents import Agent, evaluate, make_agent
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs import spec as portable
-from dp_ensemble_env.envs.actions import action_scale
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
-from dp_ensemble_env.envs.tables import layout_of
-from dp_ensemble_env.experiments.croissant import describe_folder, write_description
+from dp_ensemble_env.experiments import croissant
 from dp_ensemble_env.experiments.deployment import deploy
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.reporting.score import start_values
+from dp_ensemble_env.reporting.score import score, start_values
 from dp_ensemble_env.reporting.tables import number_text
 from dp_ensemble_env.scenarios.problem import READING, Problem, ProblemSettings, draw_release
 from dp_ensemble_env.tools.console import Monitor
+from dp_ensemble_env.tools.files import write_json
 from dp_ensemble_env.tools.validation import check_choice, check_count, check_in_range
 
 #: What makes an environment whose model is in the description as numbers.
@@ -89,7 +88,7 @@ class DatasetSettings:
         for kind in self.kinds:
             check_choice(kind, "kinds", KINDS)
             if not playable(kind, self.action):
-                raise ValueError(f"one price cannot express the {kind} policy; pass action='tilt' or 'policy'.")
+                raise ValueError(f"no {kind} can be played in {self.action} mode; pass action='tilt'.")
         wanted = self.kinds or tuple(kind for kind in KINDS if playable(kind, self.action))
         object.__setattr__(self, "kinds", tuple(dict.fromkeys(wanted)))
 
@@ -156,52 +155,29 @@ def default_name(problem: ProblemSettings, settings: DatasetSettings) -> str:
 
 
 # ------------------------------------------------------------------ behaviours
-class Tilting:
-    """Plays the tilts of another agent as transition matrices, in policy mode."""
-
-    def __init__(self, agent: Agent, model: EnsembleModel) -> None:
-        self.agent, self.model = agent, model
-
-    def predict(
-        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
-    ) -> tuple[NDArray[np.floating], Any]:
-        """Return the tilted default matrices of the present decisions."""
-        action, state = self.agent.predict(observation, state, episode_start, deterministic)
-        model, layout = self.model, layout_of(self.model)
-        time = layout.time(observation)
-        tilt = np.asarray(action, float) * action_scale(model)[time][..., None]
-        default = model.default_policy[time]
-        if model.context is not None:
-            default = model.default_policy[time, layout.context(observation)]
-        with np.errstate(divide="ignore"):
-            logs = np.log(default) + tilt[..., None, :]
-        return np.exp(logs - np.logaddexp.reduce(logs, axis=-1, keepdims=True)).astype(np.float32), state
-
-
 def learner_of_medium(model: EnsembleModel, action: str) -> str:
     """Name who plays medium: PPO does not get far with the tilts of models with nature, context or coupling."""
-    mode = actions.mode(action)
-    return "apg" if (mode.tilt or mode.basis is None) and not model.is_plain else "ppo"
+    return "apg" if actions.mode(action).tilt and not model.is_plain else "ppo"
 
 
 def medium(core: EnsembleEnv, seed: int, monitor: Monitor) -> Agent:
     """Train a learner until a rollout ends with the medium score."""
-    tilts = core.action_mode == "policy"  # learning the probabilities themselves, hundreds of them, goes nowhere
-    learner, population = learner_of_medium(core.model, core.action_mode), core.population or "mean-field"
-    here = "mean-field" if learner == "apg" else population  # where it learns
-    home = EnsembleEnv(core.model, here, "tilt") if tilts or here != population else core
+    learner = learner_of_medium(core.model, core.action_mode)
+    loads = learner == "apg" and core.population is not None  # but it learns in the mean field
+    home = EnsembleEnv(core.model, action="tilt") if loads else core
     monitor.stage("medium: training")
 
     def progress(done: int, planned: int, score: float) -> None:
         monitor.advance(max(score, 0.0), f"{done:,} steps, score {score:.1f} of {MEDIUM_SCORE:g}")
 
-    agent: Any = make_agent(learner, home, seed=seed, target=MEDIUM_SCORE, interval=1, progress=progress)
-    if agent.curve[-1][1] < MEDIUM_SCORE:
+    agent = make_agent(learner, home, seed=seed, target=MEDIUM_SCORE, interval=1, progress=progress)
+    last: float = agent.curve[-1][1]  # type: ignore[attr-defined]
+    if last < MEDIUM_SCORE:
         raise ValueError(
-            f"{learner} ended at the score {agent.curve[-1][1]:.1f} without passing {MEDIUM_SCORE:g}; leave medium and "
-            "mixed out of the kinds, or try another seed."
+            f"{learner} ended at the score {last:.1f} without passing {MEDIUM_SCORE:g}; leave medium and mixed out of "
+            "the kinds, or try another seed."
         )
-    return Tilting(agent, core.model) if tilts else agent
+    return agent
 
 
 def explore(action: NDArray[Any], mode: str, noise: float, rng: np.random.Generator) -> NDArray[Any]:
@@ -270,8 +246,7 @@ def take_turns(starts: list[int], turn: list[str]) -> list[str]:
 
 def episodes_score(episodes: list[dict[str, Any]], model: EnsembleModel) -> float:
     """Score the mean return of episodes: 100 times Minari's normalized score."""
-    low, high = start_values(model)
-    return 100.0 * (float(np.mean([sum(one["rewards"]) for one in episodes])) - low) / (high - low)
+    return score(float(np.mean([sum(one["rewards"]) for one in episodes])), *start_values(model))
 
 
 # ------------------------------------------------------------------ storage
@@ -321,8 +296,8 @@ def store(
             dataset.storage.update_metadata(facts)
             dataset.storage.update_episode_metadata({"behaviour": name} for name in behaviours)
         made, target, former = Path(hidden, dataset_id), root / dataset_id, Path(hidden, "former")
-        about = describe_folder(made, dataset_id, description, len(episodes), (low, high), facts["episodes_score"])
-        write_description(made, about)
+        numbers = len(episodes), (low, high), facts["episodes_score"]
+        write_json(made / croissant.NAME, croissant.describe_folder(made, dataset_id, description, *numbers))
         for file in (one for one in made.rglob("*") if one.is_file()):
             with file.open("rb") as stream:
                 os.fsync(stream.fileno())
@@ -429,10 +404,10 @@ def make_datasets(
         monitor.stage(f"{kind}: writing")
         store(target.root, ids[kind], episodes, behaviours, env, facts, describe(kind, settings, facts))
         if say is not None:
-            score = number_text(facts["episodes_score"], 1)
+            reached = number_text(facts["episodes_score"], 1)
             distinct = facts["distinct_episodes"]
             where = "score" if core.release is None else "score on the release"
-            say(f"{ids[kind]}: {settings.episodes} episodes, {distinct} distinct, {where} {score}")
+            say(f"{ids[kind]}: {settings.episodes} episodes, {distinct} distinct, {where} {reached}")
     best = "standard" if playable("standard", settings.action) else "best-price"
     if say is not None and core.release is not None:  # for the owner of the data: it stands in no data set
         say(f"The best plan on the release ({best}): {deploy(make_agent(best, env), core, problem.model)}")
@@ -478,5 +453,5 @@ def noise_of(kind: str, noise: float) -> float:
 
 
 def playable(kind: str, action: str) -> bool:
-    """Tell whether a kind can be played in an action mode."""
-    return not (kind == "standard" and action not in ("tilt", "policy"))
+    """Tell whether a kind can be played in an action mode: one price expresses no optimum, nobody learns policies."""
+    return {"standard": action in ("tilt", "policy"), "medium": action != "policy"}.get(kind, True)

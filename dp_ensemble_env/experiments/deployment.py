@@ -1,26 +1,52 @@
-"""What a controller made on a release is worth: on the true behaviour, beside a plan made without data."""
+r"""What a controller made on a release is worth on the true behaviour, and where a lost dollar went.
+
+A score on the true behaviour stands beside that of a plan made without data and the ε that was spent. The optimum is
+known exactly, so the loss of a controller that was made on private data splits without a rest. With :math:`J` the
+expected return on the true behaviour,
+
+.. math::
+
+    J^* - J(\text{agent}) = \underbrace{J^* - J(\text{plan on the sample})}_{\text{sampling}}
+        + \underbrace{J(\text{plan on the sample}) - J(\text{plan on the release})}_{\text{privacy}}
+        + \underbrace{J(\text{plan on the release}) - J(\text{agent})}_{\text{learning}} .
+
+Plans are deployed as tilts of the loads' own behaviour, as agents are. A part can be negative: a lucky release, or an
+agent that does better than the exact plan on a noisy one. Without a sample (the release was drawn from the true matrix)
+nothing is lost to sampling, and without an agent nothing to learning. All of it is computed from the true behaviour: it
+is for research, not for publication beside a private release.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from dp_ensemble_env.agents import Agent, evaluate, make_agent
+from dp_ensemble_env.control.policies import as_tilt
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.privacy.fleet import Fleet
 from dp_ensemble_env.privacy.ledger import PrivacyLedger
+from dp_ensemble_env.privacy.mechanisms import as_privacy
 from dp_ensemble_env.privacy.mechanisms.base import Event
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletEvent
-from dp_ensemble_env.privacy.mechanisms.fleet_sums import FleetEvent
+from dp_ensemble_env.privacy.mechanisms.fleet_sums import FleetEvent, FleetMechanism
+from dp_ensemble_env.privacy.mechanisms.public import PublicMechanism
+from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.privacy.statement import DEFAULT_DELTA
+from dp_ensemble_env.reporting.score import Outcome, event_outcome, start_values
 from dp_ensemble_env.reporting.tables import plain
 
-#: What a score on the true behaviour is marked with; such a score is no part of what leaves.
-ON_TRUTH = "on the truth: not private"
+PARTS = ("sampling", "privacy", "learning")
+REGRET_HEADINGS = ("controller", *PARTS, "total", "score", "without data", "ε")
+#: Participants that are simulated where nobody says how many.
+PARTICIPANTS = 4000
 
 
 @dataclass(frozen=True)
@@ -37,7 +63,7 @@ class Deployed:
     def __str__(self) -> str:
         return (
             f"Score on the release {self.on_release:.1f}, deployed {self.deployed:.1f}, without data "
-            f"{self.without_data:.1f} (the last two {ON_TRUTH}).\n{self.privacy}"
+            f"{self.without_data:.1f} (the last two on the truth: not private).\n{self.privacy}"
         )
 
     @property
@@ -49,9 +75,8 @@ class Deployed:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, and which of them are not private; None for an infinite ε."""
-        return {name: plain(value) for name, value in asdict(self).items()} | {
-            "not_private": ["deployed", "without_data"]
-        }
+        numbers = {name: plain(value) for name, value in asdict(self).items()}
+        return numbers | {"not_private": ["deployed", "without_data"]}
 
 
 def score_without_data(truth: EnsembleModel) -> float:
@@ -87,3 +112,110 @@ def _protects(event: Event) -> str:
     if isinstance(event, FleetEvent):
         return "everything that one participant contributed"
     return "a small change of the matrix, not a participant" if isinstance(event, DirichletEvent) else ""
+
+
+# ------------------------------------------------------------------ where a lost dollar went
+@dataclass(frozen=True)
+class Regret:
+    """Dollars per load that a controller loses against the optimum, by cause."""
+
+    name: str
+    sampling: float
+    privacy: float
+    learning: float
+    total: float  #: computed on its own; the three parts add up to it
+    score: float  #: of the controller deployed on the true behaviour
+    without_data: float  #: score there of a plan on the public guess, which costs ε = 0
+    epsilon: float  #: of one release at δ = 1e-6, infinity without a guarantee
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain numbers; None for an infinite ε."""
+        return {name: plain(value) for name, value in self.__dict__.items()}
+
+    def cells(self) -> tuple[str, ...]:
+        """Format a row for people; the cents add up, too."""
+        dollars = [getattr(self, part) for part in PARTS]
+        cents, together = [round(100 * x) for x in dollars], round(100 * self.total)
+        while rest := together - sum(cents):  # a cent goes to the part that rounding has changed the most
+            step = 1 if rest > 0 else -1
+            most = max(range(len(cents)), key=lambda i: step * (100 * dollars[i] - cents[i]))
+            cents[most] += step
+        shown = (f"{cent / 100:.2f}" for cent in (*cents, together))
+        name = self.name.replace(",", ", ")  # so that it can be wrapped
+        return (name, *shown, f"{self.score:.1f}", f"{self.without_data:.1f}", self.price)
+
+    @property
+    def price(self) -> str:
+        """ε in a few digits, or that there is none."""
+        return f"{self.epsilon:.3g}" if np.isfinite(self.epsilon) else "none"
+
+
+def split_regret(
+    model: EnsembleModel,
+    release: Release,
+    *,
+    sample: ArrayLike | None = None,
+    agent: Agent | None = None,
+    action: str = "tilt",
+) -> Regret:
+    """Split what a controller made on `release` loses on the true behaviour of `model`.
+
+    The release was drawn from a `sample`, of the default's shape, or from the true behaviour. An `agent` was learned on
+    the release in an action mode and is evaluated in the mean field; without one it is the exact plan.
+
+    Examples
+    --------
+    >>> from dp_ensemble_env import DirichletMechanism, campus_event
+    >>> model = campus_event()
+    >>> regret = split_regret(model, DirichletMechanism(50).release(model.default, 0))
+    >>> bool(abs(regret.sampling + regret.privacy + regret.learning - regret.total) < 1e-9)
+    True
+    """
+    best = start_values(model)[1]
+    sampled = event_outcome(model, as_tilt(model.default if sample is None else np.asarray(sample), model))
+    planned = event_outcome(model, as_tilt(release, model))
+    final: Outcome = planned if agent is None else evaluate(agent, EnsembleEnv(model, action=action))
+    return Regret(
+        name=release.event.type,
+        sampling=best - sampled.mean_return,
+        privacy=sampled.mean_return - planned.mean_return,
+        learning=planned.mean_return - final.mean_return,
+        total=best - final.mean_return,
+        score=final.score,
+        without_data=score_without_data(model),
+        epsilon=price_of(release.event),
+    )
+
+
+def default_specs(model: EnsembleModel) -> list[str]:
+    """Return mechanisms that suit a model: the paper's where behaviour is one matrix of moves, else participants'."""
+    if model.is_plain and model.default.ndim == 2:
+        return ["public", "dirichlet:k=50", "dirichlet:k=50,floor=0.05"]
+    return ["public", "dirichlet:k=50", "gaussian:epsilon=1", "adaptive:epsilon=1"]
+
+
+def default_participants(specs: Iterable[str]) -> int:
+    """Return how many participants to simulate: none if no mechanism protects them."""
+    return PARTICIPANTS if any(isinstance(as_privacy(spec), FleetMechanism) for spec in specs) else 0
+
+
+def sample_matrix(fleet: Fleet, guess: ArrayLike | None = None) -> NDArray[np.float64]:
+    """Return the sample's own estimate: all participants' decisions pooled.
+
+    Where nobody was it is the public guess, of the shape of the fleet, or the lazy walk.
+    """
+    counts = np.zeros(int(np.prod(fleet.drawn_shape)))
+    for some in fleet.chunks():
+        counts += some.sum(axis=0)
+    rows = fleet.spread(counts)
+    total = rows.sum(axis=-1, keepdims=True)
+    public = PublicMechanism().release(fleet, guess=guess).matrix
+    shares: NDArray[np.float64] = np.divide(rows, total, out=np.array(public, float), where=total > 0)
+    return shares
+
+
+def mean_regret(name: str, parts: Iterable[Regret]) -> Regret:
+    """Average over releases."""
+    rows = list(parts)
+    fields = (*PARTS, "total", "score", "without_data", "epsilon")
+    return Regret(name, **{field: float(np.mean([getattr(row, field) for row in rows])) for field in fields})

@@ -44,7 +44,7 @@ from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.score import score, start_values
 from dp_ensemble_env.reporting.tables import plain
 from dp_ensemble_env.tools.console import Monitor
-from dp_ensemble_env.tools.files import atomic_write
+from dp_ensemble_env.tools.files import write_json
 from dp_ensemble_env.tools.validation import check_positive
 
 FloatArray = NDArray[np.float64]
@@ -83,11 +83,6 @@ class Probes:
     blind: float = 100.0  #: best tilts by time and what is shown of the context
     #: Best tilts by time, what is shown, and a memory, for each memory that the scenario describes.
     ladder: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def constant(self) -> float:
-        """Best constant action of the modes whose units do not follow time and context."""
-        return max(self.modes[name].constant for name in ("tilt", "policy"))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers and words."""
@@ -379,9 +374,7 @@ def record(found: dict[str, list[Probes]], path: Path = scenarios.RECORD) -> Non
             "split": "train",
             "instances": [_rounded(probes.to_dict()) for probes in instances],
         }
-    with atomic_write(path) as stream:
-        json.dump(dict(sorted(content.items())), stream, indent=1, ensure_ascii=False)
-        stream.write("\n")
+    write_json(path, dict(sorted(content.items())))
 
 
 def recorded(name: str) -> list[Probes]:

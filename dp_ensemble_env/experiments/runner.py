@@ -38,7 +38,7 @@ from dp_ensemble_env.experiments.deployment import price_of, score_without_data
 from dp_ensemble_env.experiments.submission import RemoteAgent, bring
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.release import Release
-from dp_ensemble_env.reporting.provenance import versions
+from dp_ensemble_env.reporting.page import versions
 from dp_ensemble_env.reporting.score import Outcome
 from dp_ensemble_env.scenarios.problem import draw_release
 from dp_ensemble_env.tools import registry

@@ -25,7 +25,6 @@ its p-value falls below 1e-6 divided by the number of comparisons (Bonferroni): 
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
@@ -318,11 +317,11 @@ def judge(report: Report) -> None:
     report.comparisons = judged
 
 
-def as_json(problem: Problem, report: Report) -> str:
-    """Write the whole report for machines; numbers that are not finite become null."""
+def to_json(problem: Problem, report: Report) -> dict[str, Any]:
+    """Return the whole report as plain values; None for numbers that are not finite."""
     event: Any = None if problem.release is None else problem.release.event
     known = event is not None and event.type == "dirichlet"
-    content = {
+    return {
         "agrees": report.agrees,
         "k": problem.k,
         "release": {"k": event.k, "floor": event.floor} if known else event and {"mechanism": event.type},
@@ -334,4 +333,3 @@ def as_json(problem: Problem, report: Report) -> str:
         "comparisons": [{key: plain(value) for key, value in asdict(c).items()} for c in report.comparisons],
         "not_applicable": report.not_applicable,
     }
-    return json.dumps(content, indent=2) + "\n"

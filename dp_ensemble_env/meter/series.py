@@ -112,7 +112,7 @@ class PowerSeries:
         return f"PowerSeries({source}{self._period}, {self.missing:,} missing)"
 
     def _repr_html_(self) -> str:
-        from dp_ensemble_env.tools.html import card
+        from dp_ensemble_env.tools.console import card
 
         missing = f"{plural(self.missing, 'interval')} in {plural(len(self.gaps), 'gap')}"
         rows = [("source", self.source or "not named"), ("readings", self._period), ("missing", missing)]

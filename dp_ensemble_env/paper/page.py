@@ -16,8 +16,7 @@ from dp_ensemble_env.paper.data import BUILDINGS, METER, RULE, THEORY, DataSet
 from dp_ensemble_env.paper.figures import draw_all, event_chart
 from dp_ensemble_env.paper.measures import FULL, NAMES, QUICK, RatioSearch, search_ratio
 from dp_ensemble_env.paper.study import STAGES, Study, Table, run_study, study_tables
-from dp_ensemble_env.reporting.page import OWNER_ONLY, OWNER_WORDS, Cell, Page
-from dp_ensemble_env.reporting.provenance import versions
+from dp_ensemble_env.reporting.page import OWNER_ONLY, OWNER_WORDS, Cell, Page, versions
 from dp_ensemble_env.reporting.tables import write_csv
 from dp_ensemble_env.tools.console import Monitor
 from dp_ensemble_env.tools.files import write_json

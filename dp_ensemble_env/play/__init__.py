@@ -1,6 +1,6 @@
 """Play an environment by hand: set the price step by step, and see the score beside the optimum's.
 
-`Game` is the play itself; `server` shows it as a page, `window` in a window.
+`Game` is the play itself; `server` shows it as a page.
 """
 
 from __future__ import annotations

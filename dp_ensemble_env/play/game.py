@@ -54,15 +54,13 @@ class Game:
     (True, 0.0)
     """
 
-    def __init__(
-        self, scenario: str = "call", *, instance: int = 0, seed: int = 0, render_mode: str | None = None
-    ) -> None:
+    def __init__(self, scenario: str = "call", *, instance: int = 0, seed: int = 0) -> None:
         self.scenario, self.seed = scenario, seed
         self.model: EnsembleModel = scenarios.make(scenario, instance=instance)
         optimum, idle = (_whole_day(self.model, seed, optimal) for optimal in (True, False))
         self.days = dict(zip(PLAYERS, (Day(), optimum, idle), strict=True))
         self.prices: list[float] = []
-        self.env = EnsembleEnv(self.model, action="price", reward="dollars", render_mode=render_mode)
+        self.env = EnsembleEnv(self.model, action="price", reward="dollars")
         self.days["you"].begin(self.env.reset(seed=seed)[1])
 
     @property
@@ -127,10 +125,6 @@ class Game:
             return f"You have {mine:.1f} points, the optimum has {best:.1f} by now; {left} steps are left."
         lucky = " Luck was on your side: no policy does better on average." if mine > 100.0 else ""
         return f"Your score is {mine:.1f}. The optimum is 100, doing nothing is 0.{lucky}"
-
-    def close(self) -> None:
-        """Close the environment."""
-        self.env.close()
 
 
 def _whole_day(model: EnsembleModel, seed: int, optimal: bool) -> Day:

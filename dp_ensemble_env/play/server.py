@@ -27,9 +27,9 @@ class PlayServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, scenario: str, *, instance: int = 0, seed: int = 0, seconds: float = 0.0, port: int = 0) -> None:
-        self.settings: dict[str, Any] = {"instance": instance}
-        self.seconds, self.token, self.lock = seconds, secrets.token_urlsafe(16), threading.Lock()
-        self.game = Game(scenario, seed=seed, **self.settings)
+        self.instance, self.seconds = instance, seconds
+        self.token, self.lock = secrets.token_urlsafe(16), threading.Lock()
+        self.game = Game(scenario, instance=instance, seed=seed)
         super().__init__(("127.0.0.1", port), _Handler)
 
     @property
@@ -39,8 +39,7 @@ class PlayServer(ThreadingHTTPServer):
 
     def new_game(self) -> None:
         """Begin the next day."""
-        before, self.game = self.game, Game(self.game.scenario, seed=self.game.seed + 1, **self.settings)
-        before.close()
+        self.game = Game(self.game.scenario, instance=self.instance, seed=self.game.seed + 1)
 
     def html(self) -> str:
         """Return the page."""
@@ -90,13 +89,13 @@ class _Handler(BaseHTTPRequestHandler):
             with self.server.lock:
                 self._send(HTTPStatus.OK, json.dumps(self.server.game.state()))
         else:
-            self._refuse(HTTPStatus.NOT_FOUND, "there is nothing here; open the address that was printed.")
+            self._not_found()
 
     def do_POST(self) -> None:  # noqa: N802
         """Set a price, or begin anew."""
         found = self._place()
         if found not in ("step", "new"):
-            self._refuse(HTTPStatus.NOT_FOUND, "there is nothing here; open the address that was printed.")
+            self._not_found()
             return
         try:
             with self.server.lock:
@@ -106,7 +105,7 @@ class _Handler(BaseHTTPRequestHandler):
                     self.server.game.step(self._price())
                 self._send(HTTPStatus.OK, json.dumps(self.server.game.state()))
         except ValueError as error:
-            self._refuse(HTTPStatus.BAD_REQUEST, str(error))
+            self._send(HTTPStatus.BAD_REQUEST, json.dumps({"error": str(error)}))
 
     def _place(self) -> str | None:
         """Return what is asked for behind the secret, or None without it."""
@@ -122,8 +121,8 @@ class _Handler(BaseHTTPRequestHandler):
                 return json.loads(self.rfile.read(int(length)))["price"]
         raise ValueError('a price is missing; send {"price": 0.5}.')
 
-    def _refuse(self, status: HTTPStatus, words: str) -> None:
-        self._send(status, json.dumps({"error": words}))
+    def _not_found(self) -> None:
+        self._send(HTTPStatus.NOT_FOUND, '{"error": "there is nothing here; open the address that was printed."}')
 
     def _send(self, status: HTTPStatus, text: str, kind: str = "application/json") -> None:
         data = text.encode()

@@ -113,7 +113,7 @@ class Release:
         return f"{self.event.type.capitalize()} release of a {shape} matrix{settings}{warning}"
 
     def _repr_html_(self) -> str:
-        from dp_ensemble_env.tools.html import card
+        from dp_ensemble_env.tools.console import card
 
         rows = [
             ("states", str(self.log_matrix.shape[-2])),

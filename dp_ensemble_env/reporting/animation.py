@@ -23,13 +23,12 @@ WIDTH, HEIGHT = 640, 584
 LARGE, MIDDLE, SMALL = 30, 25, 21
 PACE, PAUSE = 350, 2500
 COLOURS = 48
-SUFFIXES = (".gif", ".png", ".webp")
 
 
 def check_suffix(path: Path) -> None:
     """Refuse a file that is no moving picture."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise ValueError(f"{path} must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} to become an animation.")
+    if path.suffix.lower() != ".gif":
+        raise ValueError(f"{path} must end in .gif to become an animation.")
 
 
 def animate(
@@ -37,14 +36,9 @@ def animate(
 ) -> Path:
     """Play one episode of an agent with `predict` and write it beside the uncontrolled one.
 
-    The file is a GIF, an animated PNG or a WebP file, by its ending; it shows the agent's name and score, if given.
+    The file is a GIF; it shows the agent's name and score, if given.
     """
     check_suffix(path)
-    _write(_frames(agent, env, name, score, seed), path)
-    return path
-
-
-def _frames(agent: Any, env: EnsembleEnv, name: str, score: float | None, seed: int) -> list[NDArray[np.uint8]]:
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     ours, idle = _twin(env, env.action_mode), _twin(env, "tilt")
     observation, _ = ours.reset(seed=seed)
@@ -57,7 +51,8 @@ def _frames(agent: Any, env: EnsembleEnv, name: str, score: float | None, seed: 
         idle.step(nothing)
         scenes.append((idle.scene(), ours.scene()))
     painter = _Painter(name, score, scenes[-1])
-    return [painter.paint(*pair) for pair in scenes]
+    _write([painter.paint(*pair) for pair in scenes], path)
+    return path
 
 
 def _twin(env: EnsembleEnv, action: str) -> EnsembleEnv:
@@ -72,13 +67,9 @@ def _write(frames: list[NDArray[np.uint8]], path: Path) -> None:
     # One palette for all frames, that of the last, which has every colour: nothing flickers.
     palette = Image.fromarray(frames[-1]).quantize(COLOURS, Image.Quantize.MAXCOVERAGE)
     pictures = [Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
-    kind = {".gif": "GIF", ".png": "PNG", ".webp": "WEBP"}[path.suffix.lower()]
-    if kind == "WEBP":
-        pictures = [picture.convert("RGB") for picture in pictures]
-    extra: dict[str, Any] = {"lossless": True} if kind == "WEBP" else {"optimize": True}
-    durations = [*[PACE] * (len(pictures) - 1), PAUSE]
+    about: dict[str, Any] = {"duration": [*[PACE] * (len(pictures) - 1), PAUSE], "loop": 0, "optimize": True}
     with atomic_write(path, "wb") as stream:
-        pictures[0].save(stream, kind, save_all=True, append_images=pictures[1:], duration=durations, loop=0, **extra)
+        pictures[0].save(stream, "GIF", save_all=True, append_images=pictures[1:], **about)
 
 
 class _Painter(r.Renderer):

@@ -57,8 +57,6 @@ class Chart:
     x_label: str
     y_label: str
     series: Sequence[Series]
-    log_x: bool = False
-    log_y: bool = False
     x_ticks: Sequence[tuple[float, str]] | None = None  # named places on the x axis; by default round numbers
     x_name: str = ""  # what a reader is told before a value of x: "k ="
     unit: str = ""  # what follows a value, with a space before it

@@ -23,17 +23,12 @@
   };
 
   /* A scale takes numbers to pixels; its ticks are round numbers, or those that the chart names. */
-  function scale(low, high, from, to, log, named) {
-    const f = log ? Math.log : (v) => v;
-    if (low === high) { low = log ? low / 2 : low - 1; high = log ? high * 2 : high + 1; }
-    const of = (v) => from + (to - from) * (f(v) - f(low)) / (f(high) - f(low));
+  function scale(low, high, from, to, named) {
+    if (low === high) { low -= 1; high += 1; }
+    const of = (v) => from + (to - from) * (v - low) / (high - low);
     let ticks = [];
     if (named) {
       ticks = named;
-    } else if (log) {
-      const wide = high / low > 50;
-      for (let d = Math.floor(Math.log10(low)); d <= Math.log10(high); d++)
-        for (const m of wide ? [1] : [1, 2, 5]) ticks.push([m * 10 ** d, number.format(m * 10 ** d)]);
     } else {
       let rough = (high - low) / Math.max(2, Math.min(5, Math.abs(to - from) / 40)), step;
       do { // until there are three ticks
@@ -94,20 +89,18 @@
       const spec = this.spec, wide = this.live.clientWidth || 600, rows = spec.rows;
       const tall = rows ? 26 * rows.length + 52 : Math.max(250, Math.min(340, 0.6 * wide));
       const left = rows ? Math.min(0.42 * wide, 8 + 6.9 * Math.max(...rows.map((r) => r.length))) : 46;
-      const some = (values) => values.filter((v) => v !== null && (!spec.log_y || rows || v > 0));
       const xs = [...this.spec.series.flatMap((s) => s.bars ? [0, ...s.x] : s.x), ...spec.marks.map((m) => m[0])];
-      const ys = some(series.flatMap((s) => [...s.y, ...(s.low || []), ...(s.high || [])]));
+      const ys = series.flatMap((s) => [...s.y, ...(s.low || []), ...(s.high || [])]).filter((v) => v !== null);
       let low = Math.min(...ys), high = Math.max(...ys);
-      if (!ys.length) { low = spec.log_y ? 1 : 0; high = spec.log_y ? 10 : 1; }
-      const room = spec.log_y ? 1.15 : 0.05 * (high - low || 1);
+      if (!ys.length) { low = 0; high = 1; }
+      const room = 0.05 * (high - low || 1);
       const y = rows ? { of: (v) => 12 + 26 * (v + 0.5), ticks: rows.map((r, i) => [i, r]) }
-        : spec.log_y ? scale(low / room, high * room, tall - 44, 24, true)
-        : scale(low - room, high + room, tall - 44, 24, false);
+        : scale(low - room, high + room, tall - 44, 24);
       const most = Math.floor(0.3 * wide / 6.9), short = (note) => (note.length > most ? note.split(/[ ,]/)[0] : note);
       const words = Math.max(0, ...this.spec.series.flatMap((s) => (s.notes || []).map((note) => short(note).length)));
-      const cut = !rows && !spec.log_y && low - room > 0;
+      const cut = !rows && low - room > 0;
       const few = spec.x_ticks && spec.x_ticks.filter((_, i, all) => (all.length - 1 - i) % Math.ceil(all.length * 52 / wide) === 0);
-      const x = scale(Math.min(...xs), Math.max(...xs), left + 12, wide - (rows ? 14 + 6.9 * words : 16), spec.log_x, few);
+      const x = scale(Math.min(...xs), Math.max(...xs), left + 12, wide - (rows ? 14 + 6.9 * words : 16), few);
       return { wide, tall, left, x, y, short, cut };
     }
 
@@ -151,8 +144,8 @@
     }
 
     line(series) {
-      const { x, y, short } = this.places, log = this.spec.log_y && !this.spec.rows;
-      const points = series.x.map((v, i) => [v, series.y[i], i]).filter((p) => p[1] !== null && !(log && p[1] <= 0));
+      const { x, y, short } = this.places;
+      const points = series.x.map((v, i) => [v, series.y[i], i]).filter((p) => p[1] !== null);
       const path = (list) => list.map((p, i) => (i ? "L" : "M") + x.of(p[0]).toFixed(1) + " " + y.of(p[1]).toFixed(1)).join("");
       if (series.low) {
         const edge = (of) => series.x.map((v, i) => [v, of[i]]).filter((p) => p[1] !== null);

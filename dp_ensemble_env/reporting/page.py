@@ -7,15 +7,18 @@ where scripts run, and plain pictures on paper and elsewhere; words of the gloss
 from __future__ import annotations
 
 import base64
+import contextlib
 import html
 import json
+import platform
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from importlib import resources
+from importlib import metadata, resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dp_ensemble_env import __version__
 from dp_ensemble_env.reporting.charts import Chart
 from dp_ensemble_env.tools.files import atomic_write
 
@@ -30,37 +33,16 @@ OWNER_WORDS = (
     "Private: the numbers and pictures of this page were computed from the metered load itself. They are for the owner "
     "of the data; do not publish them beside a private release."
 )
+#: Packages whose versions a result is kept with.
+_PACKAGES = "numpy scipy numba gymnasium matplotlib dp-accounting torch stable-baselines3 sb3-contrib".split()
 #: What a page marks, and the term of the glossary that explains it. Words of everyday English are left alone.
-MARKED = {
-    "score": "score",
-    "scores": "score",
-    "release": "release",
-    "releases": "release",
-    "released": "release",
-    "deployed": "deployed",
-    "without data": "without data",
-    "without any data": "without data",
-    "ε": "epsilon",
-    "δ": "delta",
-    "k": "concentration",
-    "tilt": "tilt",
-    "tilts": "tilt",
-    "participant": "participant",
-    "participants": "participant",
-    "customer baseline": "baseline",
-    "discomfort": "discomfort",
-    "set-point": "set-point",
-    "set-points": "set-point",
-    "rebound": "rebound",
-    "performance factor": "performance factor",
-    "adjacency": "adjacency",
-    "behaviour": "behaviour",
-    "mechanism": "mechanism",
-    "policy": "policy",
-    "policies": "policy",
-    "nature": "nature",
-    "instances": "instance",
-}
+_TERMS = (
+    "adjacency behaviour deployed discomfort mechanism nature participant policy rebound release score set-point tilt"
+).split()
+MARKED = {term: term for term in (*_TERMS, "performance factor", "without data")}
+MARKED |= {f"{term}s": term for term in ("instance", "participant", "release", "score", "set-point", "tilt")}
+MARKED |= {"released": "release", "policies": "policy", "without any data": "without data"}
+MARKED |= {"ε": "epsilon", "δ": "delta", "k": "concentration", "customer baseline": "baseline"}
 _WORDS = "|".join(sorted(map(re.escape, MARKED), key=len, reverse=True))
 _FOUND = re.compile(rf"(?<![\w&;-])({_WORDS})(?![\w-])", re.IGNORECASE)
 
@@ -234,6 +216,17 @@ def _cell(cell: str | Cell, label: str, left: bool) -> str:
     head = f"<strong>{html.escape(cell.head)}</strong> " if cell.head else ""
     items = "".join(f"<li>{html.escape(item)}</li>" for item in cell.items)
     return f'<td class="wrap"{name}>{head}{html.escape(cell.body)}{f"<ul>{items}</ul>" if items else ""}</td>'
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Return the versions of Python, of this package and of the installed libraries, and the machine's kind."""
+    machine = f"{platform.system()} {platform.machine()}"
+    found = {"python": platform.python_version(), "machine": machine, "dp_ensemble_env": __version__}
+    for name in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
 
 
 # ------------------------------------------------------------------ words of the glossary

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib import style
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogFormatter
 
 from dp_ensemble_env.reporting.charts import COLORS, Chart
 from dp_ensemble_env.tools.files import atomic_write
 
 # Okabe and Ito's colours, distinguishable by colour-blind readers.
-BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PINK = (
-    "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
-)  # fmt: skip
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+BLUE, RED, PINK = "#0072B2", "#D55E00", "#CC79A7"
 GREY = "#6E6E6E"
 #: Shade of the event's hours, the same as in the environments' frames.
 WINDOW = "#FAF0CD"
@@ -57,7 +56,7 @@ def look(settings: dict[str, Any] | None = None) -> Iterator[None]:
 
 def subplots(rows: int = 1, columns: int = 1, *, figsize: tuple[float, float], **settings: Any) -> tuple[Any, Any]:
     """Make a figure and its axes as pyplot does, but unknown to pyplot; call it inside `look`."""
-    figure = Figure(figsize=figsize, layout=settings.pop("layout", None))
+    figure = Figure(figsize=figsize)
     return figure, figure.subplots(rows, columns, **settings)
 
 
@@ -99,13 +98,7 @@ def draw_chart(chart: Chart, path: Path, vector: bool = False) -> Path:
             axes.annotate(note, (x, y), (7, 0), textcoords="offset points", va="center")
     axes.set(xlabel=chart.x_label, ylabel=chart.y_label)
     axes.set_title(chart.title, pad=18 if chart.marks else None)
-    if chart.log_x:
-        axes.set_xscale("log")
-        plain_log(axes.xaxis)
-    if chart.log_y:
-        axes.set_yscale("log")
-        plain_log(axes.yaxis)
-    elif chart.rows is None and axes.get_ylim()[0] > 0:
+    if chart.rows is None and axes.get_ylim()[0] > 0:
         axes.set_ylabel(f"{chart.y_label} (axis starts above 0)")
     if chart.x_ticks is not None:
         axes.set_xticks([x for x, _ in chart.x_ticks], [text for _, text in chart.x_ticks])
@@ -120,72 +113,41 @@ def draw_chart(chart: Chart, path: Path, vector: bool = False) -> Path:
     return save(figure, path, vector, dpi=110)
 
 
-class _PlainLog(LogFormatter):
-    def __call__(self, x: float, pos: int | None = None) -> str:
-        return f"{x:g}" if super().__call__(x, pos) else ""
-
-
-def plain_log(axis: Any) -> None:
-    """Write the numbers of a logarithmic axis out; small exponents are hard to read."""
-    axis.set_major_formatter(_PlainLog())
-    axis.set_minor_formatter(_PlainLog())
-
-
 # ------------------------------------------------------------------ privacy
 @look()
 def plot_frontier(points: Sequence[Any], path: Path) -> Path:
-    """Draw score against ε: a row of panels for each instance and κ, a panel for each number of participants.
+    """Draw mean scores against ε: a row of panels for each instance and κ, a panel for each mechanism.
 
-    One mechanism on one instance fits into one panel, with letters that a telephone can show.
+    A panel has a line for each number of participants, and one for the plan without data.
     """
     cases = sorted({_case(point) for point in points})
-    numbers = sorted({point.participants for point in points})
     names = list(dict.fromkeys(point.mechanism for point in points))
-    if len(cases) == len(names) == 1 and len(numbers) <= 5:
-        figure, axes = subplots(figsize=(3.2, 2.4))
-        lines = {f"{n:,} participants": [p for p in points if p.participants == n] for n in reversed(numbers)}
-        _scores_panel(axes, lines, points[0].public, size=5)
-        axes.tick_params(labelsize=8.5)
-        axes.set_xlabel("privacy loss ε (smaller is more private)", fontsize=8.5)
-        axes.set_ylabel("score", fontsize=8.5)
-        axes.legend(fontsize=7.5, ncol=2, frameon=False, loc="lower center", bbox_to_anchor=(0.45, 1.0))
-        return save(figure, path)
-    size = (1.1 + 1.7 * len(numbers), 0.6 + 1.6 * len(cases))
-    figure, grid = subplots(len(cases), len(numbers), figsize=size, sharex=True, sharey=True, squeeze=False)
+    numbers = sorted({point.participants for point in points}, reverse=True)
+    ticks = sorted({point.epsilon for point in points})
+    size = (0.4 + 2.8 * len(names), 0.8 + 1.8 * len(cases))
+    figure, grid = subplots(len(cases), len(names), figsize=size, sharex=True, sharey=True, squeeze=False)
     for row, case in zip(grid, cases, strict=True):
-        for axes, number in zip(row, numbers, strict=True):
-            mine = [p for p in points if (_case(p), p.participants) == (case, number)]
-            _scores_panel(axes, {n: [p for p in mine if p.mechanism == n] for n in names}, mine[0].public, worst=True)
-            low = min(85.0, mine[0].public - 3.0)  # what is far below the plan without data is not drawn
-            axes.set_ylim(low, 100.5 + 0.02 * (85.0 - low))
-            spread = f"κ = {-case[1]:g}, " if case[1] else ""
-            axes.set_title(f"N = {number:,}, {spread}instance {case[0]}", fontsize=7)
+        for axes, name in zip(row, names, strict=True):
+            mine = sorted((p for p in points if (_case(p), p.mechanism) == (case, name)), key=lambda p: p.epsilon)
+            for number, colour in zip(numbers, cycle(NAMED.values()), strict=False):
+                line = [p for p in mine if p.participants == number]
+                about: dict[str, Any] = {"color": colour, "marker": "o", "ms": 3, "label": f"{number:,} participants"}
+                axes.plot([p.epsilon for p in line], [p.mean for p in line], **about)
+            axes.axhline(mine[0].public, color=BLACK, ls="--", lw=1.2, label="plan without data, ε = 0")
+            axes.set_title(f"{name}, instance {case[0]}" + (f", κ = {-case[1]:g}" if case[1] else ""))
         row[0].set_ylabel("score on the truth")
+    axes.set_ylim(min(85.0, *(p.public - 3.0 for p in points)), 101.0)  # what lies far below that plan is not drawn
+    axes.set_xscale("log")
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
     for axes in grid[-1]:
-        axes.set_xlabel("ε")
+        axes.set_xlabel("ε (smaller is more private)")
     grid[0, 0].legend(fontsize=6.5)
     return save(figure, path)
 
 
 def _case(point: Any) -> tuple[int, float]:
     return point.instance, -float(np.nan_to_num(point.heterogeneity))
-
-
-def _scores_panel(
-    axes: Any, lines: dict[str, list[Any]], public: float, size: float = 3.0, worst: bool = False
-) -> None:
-    """Draw mean scores against ε, the worst dotted if asked for, and that of the plan without data."""
-    for (label, points), colour, marker in zip(lines.items(), (BLUE, ORANGE, GREEN, PINK, SKY), "osD^v", strict=False):
-        mine = sorted((p for p in points if p.reached), key=lambda p: p.epsilon)
-        x = [p.epsilon for p in mine]
-        axes.plot(x, [p.mean for p in mine], color=colour, marker=marker, ms=size, lw=0.3 * size + 0.2, label=label)
-        if worst:
-            axes.plot(x, [p.worst for p in mine], color=colour, lw=0.8, ls=":")
-    axes.axhline(public, color=BLACK, ls="--", lw=1.2, label="plan without data, ε = 0")
-    ticks = sorted({p.epsilon for points in lines.values() for p in points})
-    axes.set_xscale("log")
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.minorticks_off()
 
 
 @look()

@@ -20,7 +20,7 @@ from dp_ensemble_env.control.policies import solve_standard
 from dp_ensemble_env.control.returns import mean_power, policy_return, shares, state_returns
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.tables import number_text, plain
-from dp_ensemble_env.tools.html import card
+from dp_ensemble_env.tools.console import card
 from dp_ensemble_env.tools.validation import check_instance
 
 FloatArray = NDArray[np.float64]

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from helpers import refuses
 
 from dp_ensemble_env.experiments.backends import Place
 from dp_ensemble_env.experiments.runner import Cell, Store, Supplies, run, scenario_problem
@@ -137,13 +138,9 @@ def test_a_killed_run_loses_only_cells_in_flight_and_is_balanced(tmp_path, agent
 
 # ------------------------------------------------------------------ refusals
 def test_places_that_cannot_work_are_refused(monkeypatch):
-    for place, words in (
-        (Place(jobs=0), "--jobs must be at least 1"),
-        (Place(address="auto"), "add --backend ray"),
-        (Place(backend="ray", address="auto", jobs=2), "leave it out"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            place.check()
+    refuses("--jobs must be at least 1", Place(jobs=0).check)
+    refuses("add --backend ray", Place(address="auto").check)
+    refuses("leave it out", Place(backend="ray", address="auto", jobs=2).check)
     find = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None if name == "ray" else find(name, *rest))
     with pytest.raises(ImportError, match=r"pip install 'dp-ensemble-env\[ray\]'"):

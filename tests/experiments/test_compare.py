@@ -7,19 +7,14 @@ import re
 import shlex
 from pathlib import Path
 
-import numpy as np
 import pytest
 from helpers import write_meter
 
-from dp_ensemble_env import scenarios
 from dp_ensemble_env.cli.compare import Compare
 from dp_ensemble_env.cli.main import imported, main, parse
-from dp_ensemble_env.control.policies import solve_standard, tilted_policy
 from dp_ensemble_env.experiments.compare import AgentSpec, Brought, Grid, data_sets
 from dp_ensemble_env.experiments.runner import Supplies, compute, read_results
 from dp_ensemble_env.reporting.page import OWNER_WORDS
-from dp_ensemble_env.reporting.score import event_outcome
-from dp_ensemble_env.scenarios.problem import draw_release
 
 SPEC = "dirichlet:k=50,floor=0.05"
 #: An agent of one's own, by name.
@@ -52,8 +47,9 @@ def test_a_grid_is_balanced_and_spends_seeds_where_they_matter():
                 actions=("tilt", "policy"), seeds=("0-1", "7"))  # fmt: skip
     found, skipped = grid.cells(data_sets(["campus-event", "campus-event:1"]))
     assert [cell.seed for cell in found] == sorted(cell.seed for cell in found)
-    per = {(c.agent, c.action, c.privacy): [o.seed for o in found if o.data == c.data and (o.agent, o.action, o.privacy)
-            == (c.agent, c.action, c.privacy)] for c in found}  # fmt: skip
+    per: dict = {}
+    for c in (c for c in found if c.data == "campus-event"):
+        per.setdefault((c.agent, c.action, c.privacy), []).append(c.seed)
     assert per["standard", "tilt", None] == [0] and per["standard", "policy", SPEC] == [0, 1, 7]
     assert per["z-learning", "tilt", None] == [0, 1, 7] and ("z-learning", "policy", None) not in per
     assert ("taylor", "tilt", None) in per and ("taylor", "tilt", SPEC) not in per
@@ -63,10 +59,9 @@ def test_a_grid_is_balanced_and_spends_seeds_where_they_matter():
 
 def test_an_agent_is_written_with_its_settings():
     spec = AgentSpec.parse("ppo:action=price,steps=500,learning_rate=0.1,target=90")
-    made = spec.made("spot", "price", "mean-field")
-    assert spec.label == "ppo:learning_rate=0.1,target=90" and made["steps"] == 500
-    assert made["settings"]["target"] == 90 and made["settings"]["hyperparams"]["learning_rate"] == 0.1
-    assert made["settings"]["hyperparams"]["n_steps"] == 48  # the scenario's change
+    made, told = spec.made("spot", "price", "mean-field"), spec.made("spot", "price", "mean-field")["settings"]
+    assert spec.label == "ppo:learning_rate=0.1,target=90" and made["steps"] == 500 and told["target"] == 90
+    assert told["hyperparams"]["learning_rate"] == 0.1 and told["hyperparams"]["n_steps"] == 48  # the scenario's change
     assert AgentSpec.parse("ppo").made("campus-event", "price", "mean-field")["steps"] == 50_000
 
 
@@ -93,39 +88,22 @@ def test_a_file_of_ones_own_is_part_of_the_key_of_what_it_brings(tmp_path):
     assert row.error is None and row.scores[0] > 10
 
 
-def test_participants_are_drawn_from_a_simulated_fleet():
-    spec = "gaussian:epsilon=2,participants=2000"
-    grid = Grid(agents=("standard",), privacy=(spec,), seeds=("0-1",))
-    sets = data_sets(["spot"])
-    supplies, _ = grid.supplies(sets)
-    rows = [compute(cell, supplies) for cell in grid.cells(sets)[0]]
-    model = scenarios.make("spot")
-    for seed, row in enumerate(rows):
-        assert row.cell.privacy == spec and row.epsilon == pytest.approx(2.0, abs=1e-6)
-        release = draw_release(spec, model, seed)
-        plan = tilted_policy(model, solve_standard(model.with_default(release.matrix)).tilt)
-        assert row.scores == [pytest.approx(event_outcome(model, plan).score, abs=0.5)]  # but for clipping
-
-
 # ------------------------------------------------------------------ the command
 def test_every_output_is_there_and_agrees(tmp_path, capsys):
     words = ["compare", "--scenario", "campus-event", "--actions", "policy"]
     words += ["--agents", "uncontrolled", "ad-hoc", "standard", "taylor:k=50"]
     assert main([*words, "--seeds", "0-1", "--output", str(tmp_path)]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "without data" in said and "97.1" in said and "12.5" in said and "8 cells done, 0 failed" in said
+    assert "8 cells done, 0 failed" in capsys.readouterr().out
     _, rows = read_results(tmp_path / "results.json")
     table = {(line["agent"], line["privacy"], line["seed"]): line for line in lines(tmp_path)}
     assert len(table) == len(rows) == 2 * 1 + 2 * (1 + 2)  # those that no seed changes are computed once
     for row in rows:
         line = table[row.cell.label, (row.cell.privacy or "none").removeprefix("dirichlet:"), str(row.cell.seed)]
-        assert float(line["score"]) == pytest.approx(row.scores[0])
-        assert float(line["without_data"]) == pytest.approx(97.14, abs=0.01)
-    lowest, middle, best = (table[name, "none", "0"] for name in ("ad-hoc", "taylor:k=50", "standard"))
-    assert 0 < float(lowest["score"]) < float(middle["score"]) < 100 == pytest.approx(float(best["score"]))
-    assert best["epsilon"] == ""
+        assert [float(line["score"]), float(line["without_data"])] == pytest.approx([*row.scores, *row.without_data])
     page = (tmp_path / "compare.html").read_text()
     assert page.count("data:image/png;base64,") == 2 and "do not publish" not in page
+    opening = re.sub("<[^>]*>", "", page.split("<main")[1].split("<table")[0])
+    assert "standard leads with a score of 100" in opening and "without data" in opening
     before = lines(tmp_path)
     assert main([*words, "--seeds", "0-1", "--output", str(tmp_path), "--summary-only"]) == 0
     assert lines(tmp_path) == before
@@ -147,13 +125,11 @@ def test_a_grid_file_is_overruled_by_options_and_finds_files_beside_it(tmp_path,
     assert len(found) == 2 * (1 + 3 + 3 + 3) and {c.steps for c in found if c.agent == "ppo"} == {576}
     words = ["compare", "--file", "study/grid.toml", "--agents", "standard", "--seeds", "1", "--output", "out"]
     assert main(words) == 0
-    names = [path.name for path in Path("out").iterdir() if path.name != "cells"]
-    assert names and all("-private." in name for name in names)  # a meter is private, and what is computed from it
+    # A meter is private, and what is computed from it.
+    assert all("-private." in path.name for path in Path("out").iterdir() if path.name != "cells")
     assert OWNER_WORDS in Path("out/compare-private.html").read_text()
-    rows = lines(Path("out"), "results-private.csv")
-    assert [(r["data"], r["privacy"]) for r in rows] == [
-        ("campus-event", "none"), ("campus-event", "k=50"), ("shop", "none"), ("shop", "k=50")
-    ]  # fmt: skip
+    rows = [(line["data"], line["privacy"]) for line in lines(Path("out"), "results-private.csv")]
+    assert rows == [(name, privacy) for name in ("campus-event", "shop") for privacy in ("none", "k=50")]
     for text, said in (("agents = [", "not a TOML file"), ("agent = 'ppo'", "did you mean 'agents'")):
         Path("bad.toml").write_text(text)
         assert main(["compare", "--file", "bad.toml"]) == 2 and said in capsys.readouterr().err
@@ -167,28 +143,22 @@ def test_commands_and_grid_file_of_the_documentation_are_understood(tmp_path, mo
     Path("meter.csv").write_text("anything")
     text = "".join(re.findall(r"```bash\n(.*?)```", page, flags=re.DOTALL)).replace("\\\n", " ")
     commands = [line for line in text.splitlines() if line.startswith("dp-ensemble compare ")]
-    assert len(commands) >= 6
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: name)
     for command in commands:
         assert cells(*shlex.split(command, comments=True)[2:])
     whole = cells("--file", "study.toml")
-    assert f"{len(whole):,} cells" in page and np.all([cell.key for cell in whole])
+    assert f"{len(whole):,} cells" in page
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--agents", "standart"], "did you mean 'standard'"),
         (["--agents", "ppo:price"], "like ppo:action=price"),
         (["--agents", "standard:steps=3"], "standard does not learn"),
         (["--agents", "taylor", "--actions", "price"], "nothing is left to compute"),
         (["--seeds", "5-2"], "write 2-5"),
-        (["--actions", "volume"], "unknown action"),
-        (["--populations", "crowd"], "population"),
-        (["--privacy", "dirichlit:k=3"], "did you mean 'dirichlet'"),
         (["--meters", "no.csv"], "cannot read no.csv"),
         (["--scenarios", "campus-event", "campus-event:0"], "two problems are called campus-event"),
-        (["--scenarios", "campus-evnt"], "did you mean 'campus-event'"),
         (["--file", "no.toml"], "cannot read the grid file"),
         (["--import", "no.py"], "cannot read no.py"),
         (["--summary-only"], "no finished rows"),

@@ -16,11 +16,11 @@ from oracles import MODES, T, general_model
 
 from dp_ensemble_env import campus_event
 from dp_ensemble_env.agents import make_agent
-from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
+from dp_ensemble_env.envs import EnsembleEnv
 from dp_ensemble_env.envs.spec import PORTABLE, portable_spec
 from dp_ensemble_env.experiments import datasets as make_dataset
-from dp_ensemble_env.experiments.croissant import describe_folder, write_description
-from dp_ensemble_env.experiments.datasets import check_spec, recover_environment
+from dp_ensemble_env.experiments.croissant import NAME, describe_folder
+from dp_ensemble_env.experiments.datasets import DatasetSettings, check_spec, default_name, recover_environment
 from dp_ensemble_env.scenarios.problem import ProblemSettings
 
 
@@ -28,11 +28,10 @@ from dp_ensemble_env.scenarios.problem import ProblemSettings
     ("arguments", "message"),
     [
         (["--episodes", "0"], "episodes must be at least 1"),
-        (["--seed", "-1"], "seed must be at least 0"),
-        (["--noise", "-0.1"], "noise must lie in"),
         (["--release-seed", "1"], "release_seed belongs to a release; pass privacy='dirichlet:k=50' too"),
         (["--kinds", "expert"], "uncontrolled"),
-        (["--kinds", "standard", "--action", "price"], "pass action='tilt'"),
+        (["--kinds", "standard", "--action", "price"], "no standard can be played in price mode; pass action='tilt'"),
+        (["--kinds", "medium", "--action", "policy"], "no medium can be played in policy mode"),
     ],
 )
 def test_bad_settings_are_refused_in_one_sentence(arguments, message, capsys, tmp_path):
@@ -54,14 +53,13 @@ def test_without_minari_the_remedy_is_named(script, capsys, monkeypatch, tmp_pat
 def test_another_event_or_release_has_another_name():
     problems = [{}, {"date": "2018-07-03"}, {"window": "12:00-14:00"}, {"levels": 10}, {"tariff": 0.2}]
     campus = [ProblemSettings(scenario="campus-event", **one) for one in problems]
-    names = [make_dataset.default_name(one, make_dataset.DatasetSettings()) for one in campus]
+    names = [default_name(one, DatasetSettings()) for one in campus]
     for spec in ("dirichlet:k=50", "dirichlet:k=50.0000001", "public"):
-        names.append(make_dataset.default_name(campus[0], make_dataset.DatasetSettings(privacy=spec)))
-    assert make_dataset.default_name(ProblemSettings(), make_dataset.DatasetSettings()) == "meanfield-tilt-call"
-    private = make_dataset.DatasetSettings(privacy="dirichlet:k=12.5,floor=0.01", release_seed=2)
-    name = make_dataset.default_name(ProblemSettings(meter="a/my meter.csv"), private)
-    assert name == "meanfield-tilt-my_meter-k12_5-floor0_01-release2"
+        names.append(default_name(campus[0], DatasetSettings(privacy=spec)))
     assert names[0] == "meanfield-tilt" and names[5] == "meanfield-tilt-k50" and len(set(names)) == len(names)
+    private = DatasetSettings(privacy="dirichlet:k=12.5,floor=0.01", release_seed=2)
+    name = default_name(ProblemSettings(meter="a/my meter.csv"), private)
+    assert name == "meanfield-tilt-my_meter-k12_5-floor0_01-release2"
 
 
 # ------------------------------------------------------------------ episodes
@@ -80,7 +78,6 @@ def test_starts_have_their_shares(population):
 def test_behaviours_take_turns_within_each_start_state():
     starts = [5, 1, 5, 1, 5, 5, 1, 1]
     behaviours = make_dataset.take_turns(starts, ["a", "b"])
-    assert sorted(behaviours) == ["a"] * 4 + ["b"] * 4
     for start in (1, 5):
         assert sorted(b for b, s in zip(behaviours, starts, strict=True) if s == start) == ["a", "a", "b", "b"]
 
@@ -92,20 +89,34 @@ def test_noise_is_gaussian_in_the_box_and_lognormal_on_probabilities():
     assert added.mean() == pytest.approx(0.3, abs=1e-3) and added.std() == pytest.approx(0.05, rel=0.02)
     clipped = make_dataset.explore(np.array([-1.0, 1.0] * 500), "price", 0.5, rng)
     assert clipped.min() == -1 and clipped.max() == 1
-    policy = np.array([[0.0, 0.25, 0.75]] * 50_000)
-    noisy = make_dataset.explore(policy, "policy", 0.1, rng)
+    noisy = make_dataset.explore(np.array([[0.0, 0.25, 0.75]] * 50_000), "policy", 0.1, rng)
     assert not noisy[:, 0].any() and noisy.max() <= 1
     assert np.log(noisy[:, 1] / 0.25).std() == pytest.approx(0.1, rel=0.02)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_episodes_of_a_data_set(mode: str) -> None:
+    for kind, told in (("everything", "context"), ("limit", "cost")):
+        env = EnsembleEnv(general_model(kind), action=mode)
+        episode = make_dataset.play(env, make_agent("ad-hoc", env), 0.5, 3)
+        assert all(action in env.action_space for action in episode["actions"])
+        assert len(episode["infos"][told]) == T + 1 and episode["terminations"] == [False] * (T - 1) + [True]
+
+
+def test_episodes_of_a_scenario_are_scored_in_the_unit_of_its_references():
+    problem = ProblemSettings(scenario="tracking").build()
+    env = make_dataset.make_env(problem, DatasetSettings())
+    for kind, score in (("uncontrolled", 0.0), ("standard", 100.0)):
+        episode = make_dataset.play(env, make_agent(kind, env), 0.0, seed=0)
+        assert make_dataset.episodes_score([episode], problem.model) == pytest.approx(score, abs=0.01)
 
 
 def test_a_croissant_description_names_files_with_their_digests(tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "main_data.hdf5").write_bytes(b"abc")
+    (tmp_path / NAME).touch()  # it does not describe itself
     found = describe_folder(tmp_path, "dp_ensemble/x/standard-v0", "words", 7, (-5.0, -1.0), 99.0)
-    write_description(tmp_path, found)
-    again = describe_folder(tmp_path, "dp_ensemble/x/standard-v0", "words", 7, (-5.0, -1.0), 99.0)
-    assert again == found == json.loads((tmp_path / "croissant.json").read_text())  # it does not describe itself
-    assert found["conformsTo"] == "http://mlcommons.org/croissant/1.0" and found["@type"] == "sc:Dataset"
+    assert found == json.loads(json.dumps(found))
     (file,) = found["distribution"]
     assert file["@id"] == "data/main_data.hdf5" and file["contentSize"] == "3 B"
     assert file["sha256"] == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # of "abc", FIPS 180
@@ -116,91 +127,44 @@ def test_a_croissant_description_names_files_with_their_digests(tmp_path):
     assert values["episodes"] == 7 and values["reference return, optimum"] == -1.0
 
 
-def test_episodes_of_a_scenario_are_scored_in_the_unit_of_its_references():
-    problem = ProblemSettings(scenario="tracking").build()
-    env = make_dataset.make_env(problem, make_dataset.DatasetSettings())
-    for kind, score in (("uncontrolled", 0.0), ("standard", 100.0)):
-        episode = make_dataset.play(env, make_agent(kind, env), 0.0, seed=0)
-        assert make_dataset.episodes_score([episode], problem.model) == pytest.approx(score, abs=0.01)
-
-
-# ------------------------------------------------------------------ models with nature, context and coupling
-@pytest.mark.parametrize("mode", MODES)
-def test_episodes_of_a_data_set(mode: str) -> None:
-    for kind in ("everything", "limit"):
-        env = EnsembleEnv(general_model(kind), action=mode)
-        seeds, starts = make_dataset.draw_starts(env, 6, 3)
-        assert len(seeds) == len(starts) == 6
-        for noise in (0.0, 0.5):
-            episode = make_dataset.play(env, make_agent("ad-hoc", env), noise, seeds[0])
-            assert all(action in env.action_space for action in episode["actions"])
-            assert len(episode["infos"]["context" if kind == "everything" else "cost"]) == T + 1
-    assert make_dataset.playable("standard", mode) == (mode in ("tilt", "policy"))
-
-
-def test_tilts_of_a_learner_are_played_as_policies() -> None:
-    """Noise added to policies must not change which tilt of which context they are."""
-    model = general_model("everything")
-    envs, tilts = (EnsembleVectorEnv(20, model, action=mode, autoreset_mode="DISABLED") for mode in ("policy", "tilt"))
-    agent = make_agent("standard", tilts)
-    played = make_dataset.Tilting(agent, model)
-    one, two = envs.reset(seed=0)[0], tilts.reset(seed=0)[0]
-    for _ in range(T):
-        one, reward, _, _, _ = envs.step(played.predict(one)[0])
-        two, same, _, _, _ = tilts.step(agent.predict(two)[0])
-        np.testing.assert_allclose(reward, same, atol=1e-4)
-        np.testing.assert_allclose(one, two, atol=1e-5)
-
-
-def test_data_sets_name_scenarios() -> None:
-    assert make_dataset.is_named(ProblemSettings(scenario="campus-day", instance=2))
+# ------------------------------------------------------------------ environments, also of other people's data sets
+def test_data_sets_name_scenarios_that_everybody_has() -> None:
     assert not make_dataset.is_named(ProblemSettings(scenario="campus-day", loads=7))
     assert not make_dataset.is_named(ProblemSettings(scenario="my-own"))
     problem = ProblemSettings(scenario="campus-day", instance=1).build()
-    env = make_dataset.make_env(problem, make_dataset.DatasetSettings(population="single", action="discrete"))
-    again = gymnasium.make(EnvSpec.from_json(env.spec.to_json())).unwrapped
+    env = make_dataset.make_env(problem, DatasetSettings(population="single", action="discrete"))
+    again = recover_environment(SimpleNamespace(env_spec=EnvSpec.from_json(env.spec.to_json()))).unwrapped
     assert again.model.fingerprint == problem.model.fingerprint and again.population == 1
     assert again.action_mode == "discrete"
+    portable = SimpleNamespace(env_spec=EnvSpec.from_json(portable_spec(campus_event(), action="tilt").to_json()))
+    np.testing.assert_array_equal(recover_environment(portable).unwrapped.model.default, campus_event().default)
 
 
-# ------------------------------------------------------------------ environments of other people's data sets
-ID = "dp_ensemble/CampusEvent-tilt-v1"
-called = []
+BOMB, called = f"{__name__}:bomb", []
 
 
 def bomb(**_):
     called.append("boom")
 
 
-def described(**changes):
-    spec = EnvSpec.from_json(gymnasium.make(ID).spec.to_json())
-    for name, value in changes.items():
-        setattr(spec, name, value)
-    return SimpleNamespace(env_spec=spec)
-
-
-def test_registered_environments_are_made_again():
-    env = recover_environment(described())
-    assert env.unwrapped.action_mode == "tilt" and env.spec.id == ID
-    portable = SimpleNamespace(env_spec=EnvSpec.from_json(portable_spec(campus_event(), action="tilt").to_json()))
-    np.testing.assert_array_equal(recover_environment(portable).unwrapped.model.default, campus_event().default)
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"entry_point": f"{__name__}:bomb"}, "names the entry point .*:bomb', unlike the registered"),
+        ({"entry_point": BOMB}, "names the entry point .*:bomb', unlike the registered"),
         ({"entry_point": None}, "names the entry point None"),
-        ({"vector_entry_point": f"{__name__}:bomb"}, "vector entry point"),
-        ({"additional_wrappers": (WrapperSpec("x", f"{__name__}:bomb", {}),)}, "names the wrapper"),
+        ({"vector_entry_point": BOMB}, "vector entry point"),
+        ({"additional_wrappers": (WrapperSpec("x", BOMB, {}),)}, "names the wrapper"),
         ({"id": "theirs/Env-v0"}, "not registered"),
         ({"entry_point": "dp_ensemble_env.envs.spec:make_env"}, "of dp_ensemble/CampusEvent-tilt-v1 names"),
-        ({"id": PORTABLE, "entry_point": f"{__name__}:bomb"}, "names the entry point .*:bomb"),
+        ({"id": PORTABLE, "entry_point": BOMB}, "names the entry point .*:bomb"),
     ],
 )
 def test_whatever_else_a_description_names_is_not_run(changes, words):
+    spec = EnvSpec.from_json(gymnasium.make("dp_ensemble/CampusEvent-tilt-v1").spec.to_json())
+    for name, value in changes.items():
+        setattr(spec, name, value)
     with pytest.raises(ValueError, match=words):
-        recover_environment(described(**changes))
+        recover_environment(SimpleNamespace(env_spec=spec))
     assert not called
     with pytest.raises(ValueError, match="does not say"):
         check_spec(None)

@@ -1,16 +1,15 @@
-"""Rows become tables by their formulas: interquartile means, profiles, chances, groups; the terminal, CSV and page."""
+"""Rows become tables by their formulas: interquartile means, profiles, chances, groups; and CSV."""
 
 from __future__ import annotations
 
 import csv
 import math
-import re
 
 import numpy as np
 import pytest
 
 from dp_ensemble_env.experiments import standings
-from dp_ensemble_env.experiments.runner import Cell, Row, read_outcome, results
+from dp_ensemble_env.experiments.runner import Cell, Row, read_outcome
 from dp_ensemble_env.experiments.standings import THRESHOLDS, Standings, tables, takeaways
 
 SPEC = "dirichlet:k=50,floor=0.05"
@@ -86,33 +85,11 @@ def test_lines_are_told_apart_by_what_differs():
         Standings([])
 
 
-def test_the_terminal_has_80_columns_and_zero_has_no_minus(rows, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    standings.show(Standings([*rows, row("uncontrolled", "a", [-1e-9, 0.0], epsilon=0.0)]))
-    out = capsys.readouterr().out
-    assert max(map(len, out.splitlines())) <= 80 and "without data" in " ".join(out.split())
-    assert "-0.0" not in out and "other instances" in out
-    assert standings.markdown(["a", "b"], [["x", "1"]]) == "| a | b |\n| --- | ---: |\n| x | 1 |\n"
-
-
 def test_the_csv_file_has_a_line_for_each_instance(rows, tmp_path):
     with standings.write_rows(tmp_path / "a.csv", rows).open() as stream:
         lines = list(csv.DictReader(stream))
     assert len(lines) == sum(len(one.scores) for one in rows)
     private = [line for line in lines if line["privacy"] == "k=50,floor=0.05"]
-    assert [(line["score"], line["made_score"], line["without_data"], line["epsilon"]) for line in private] == [
-        ("84.0", "84.0", "85.0", "12.34"), ("84.0", "84.0", "85.0", "12.34"), ("99.0", "99.0", "85.0", "20.0")
-    ]  # fmt: skip
+    shown = [[line[name] for name in ("score", "made_score", "without_data", "epsilon")] for line in private]
+    assert shown == [["84.0", "84.0", "85.0", "12.34"]] * 2 + [["99.0", "99.0", "85.0", "20.0"]]
     assert lines[0]["epsilon"] == "" and lines[0]["gap"] == "" and lines[1]["instance"] == "1"
-
-
-def test_the_page_is_one_file_with_its_pictures(rows, tmp_path):
-    content = results(rows, "the command")
-    text = standings.write_page(tmp_path / "page.html", Standings(rows), "A page", content, private=True).read_text(
-        "utf-8"
-    )
-    assert {path.name for path in tmp_path.iterdir()} == {"page.html", "scores.png", "profiles.png"}
-    assert text.count("data:image/png;base64,") == 2 and not re.search(r"(src|href)=\"(?!data:|#)", text)
-    opening = text.split("<main")[1].split("<table")[0]
-    assert "good leads with a" in opening and "without data" in re.sub("<[^>]*>", "", opening)
-    assert "the command" in text and content["digest"][:16] in text and 'class="warning"' in text

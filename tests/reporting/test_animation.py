@@ -25,11 +25,9 @@ def of_colour(pixels, color):
     return (np.abs(pixels - np.array(color)) < 12).all(axis=2)
 
 
-@pytest.mark.parametrize("suffix", ["gif", "png", "webp"])
-def test_the_optimum_lies_below_the_uncontrolled_power(tmp_path, suffix):
+def test_the_optimum_lies_below_the_uncontrolled_power(tmp_path):
     env = EnsembleEnv("campus-event")
-    path = animate(make_agent("standard", env), env, tmp_path / f"event.{suffix}", name="optimal")
-    shown = list(frames(path))
+    shown = list(frames(animate(make_agent("standard", env), env, tmp_path / "event.gif", name="optimal")))
     assert len(shown) == 1 + env.model.horizon and shown[0].shape == (HEIGHT, WIDTH, 3)
     assert (shown[0][:4] == 255).all()  # white is white
     power = shown[-1][388:510]  # the lower panel, whose rows count from above
@@ -51,15 +49,8 @@ def test_a_target_is_drawn(tmp_path):
     assert of_colour(next(frames(path)), PURPLE).sum() > 100
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--animate", "event.mp4"], "must end in .gif, .png or .webp"),
-        (["--animate", "event.gif", "--split", "test"], "leave --split out"),
-    ],
-)
-def test_bad_requests_are_refused_before_the_work(tmp_path, monkeypatch, capsys, arguments, words):
+def test_another_kind_of_file_is_refused_before_the_work(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["evaluate", "uncontrolled", *arguments]) == 2
-    assert words in " ".join(capsys.readouterr().err.split())
+    assert main(["evaluate", "uncontrolled", "--animate", "event.mp4"]) == 2
+    assert "must end in .gif" in " ".join(capsys.readouterr().err.split())
     assert not list(tmp_path.iterdir())

@@ -19,18 +19,15 @@ def test_a_chart_is_plain_and_rounded():
     (series,) = spec["series"]
     assert series["y"] == [3.1416, None] and series["high"] == [4.0, None]
     assert spec["x_ticks"] == [[1.0, "one"]] and spec["windows"] == [[1.0, 2.0]] and spec["rows"] is None
-
-
-def test_an_unknown_colour_is_refused():
     with pytest.raises(ValueError, match="color must be one of blue"):
         line(color="mauve").spec()
 
 
 def test_every_kind_of_chart_is_drawn(tmp_path):
-    rows = Chart("t", "x", "", [line(y=[0, 1], line=False, dots=True, notes=["p", "q"])], log_x=True, rows=["r", "s"])
+    rows = Chart("t", "x", "", [line(y=[0, 1], line=False, dots=True, notes=["p", "q"])], rows=["r", "s"])
     lines = Chart(
         "t", "x", "y", [line(dash="6 3", low=[1, 1], high=[5, 5]), line(name="b", shown=False)],
-        log_x=True, log_y=True, x_ticks=[(1, "one"), (2, "two")], windows=[(1, 2)], marks=[(1.5, "here")],
+        x_ticks=[(1, "one"), (2, "two")], windows=[(1, 2)], marks=[(1.5, "here")],
     )  # fmt: skip
     for number, chart in enumerate((rows, lines)):
         assert draw_chart(chart, tmp_path / f"{number}.png").read_bytes().startswith(b"\x89PNG")

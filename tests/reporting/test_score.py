@@ -13,12 +13,6 @@ from dp_ensemble_env.control.policies import solve_policy, solve_standard
 from dp_ensemble_env.control.returns import mean_power, shares
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.reporting.score import Outcome, event_outcome, tenths
-from dp_ensemble_env.scenarios.campus import campus_event
-
-
-@pytest.fixture(scope="module")
-def campus():
-    return campus_event()
 
 
 def test_played_and_computed_outcomes_are_of_one_kind_and_agree(campus):
@@ -79,20 +73,9 @@ def event_power(model, policy):
 
 
 def test_words_and_json():
-    money = {
-        "mean_return": -1234.567,
-        "standard_error": 1.5,
-        "gap": math.nan,
-        "discomfort": 0.0,
-        "energy_cost": math.nan,
-    }
-    energy = {
-        "curtailment_kw": 1e4,
-        "curtailed_peak_kw": 1.0,
-        "curtailed_kwh": 38516.2,
-        "power_kw": np.array([1.0, 2.0]),
-    }
-    how = {"episodes": 2000, "exact": False, "privacy": "that of <one> release"}
+    money = dict(mean_return=-1234.567, standard_error=1.5, gap=math.nan, discomfort=0.0, energy_cost=math.nan)
+    energy = dict(curtailment_kw=1e4, curtailed_peak_kw=1.0, curtailed_kwh=38516.2, power_kw=np.array([1.0, 2.0]))
+    how = dict(episodes=2000, exact=False, privacy="that of <one> release")
     outcome = Outcome(score=-0.001, score_error=0.126, **money, **energy, **how)
     assert repr(outcome) == (
         "Outcome(score=0.00 ± 0.13, mean_return=-1,234.57, gap=–, curtailed_kwh=38,516, 2,000 episodes)"

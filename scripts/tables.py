@@ -33,8 +33,8 @@ from dp_ensemble_env.agents import make_agent, register_agent
 from dp_ensemble_env.experiments import runner
 from dp_ensemble_env.experiments.backends import Place
 from dp_ensemble_env.experiments.compare import AgentSpec
-from dp_ensemble_env.experiments.probes import recorded
 from dp_ensemble_env.experiments.deployment import sample_matrix
+from dp_ensemble_env.experiments.probes import recorded
 from dp_ensemble_env.experiments.runner import Cell, Row, Store, Supplies
 from dp_ensemble_env.experiments.standings import markdown
 from dp_ensemble_env.privacy import mechanism

@@ -8,10 +8,13 @@ import importlib
 import pkgutil
 import re
 import runpy
+import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import address
 import pytest
 import yaml
 
@@ -104,10 +107,14 @@ def test_one_version_everywhere():
     assert "version" not in yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
 
 
-def test_links_of_the_readme_lead_to_the_repository():
-    urls = PROJECT["project"]["urls"]
-    ours = urls["Repository"]
-    assert all(url.startswith(ours) for url in urls.values())
+def test_the_address_of_the_repository_is_written_from_one_constant():
+    ours = address.address()
+    short = urlsplit(ours).path.strip("/")
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
+    if listed:  # else this is no clone
+        quoting = {path for path in listed if short in (ROOT / path).read_bytes().decode("utf-8", "ignore")}
+        assert quoting == set(address.PLACES)
+    assert all(url.startswith(ours) for url in PROJECT["project"]["urls"].values())
     shown = runpy.run_path(str(ROOT / "setup.py"))["described"]((ROOT / "README.md").read_text(encoding="utf-8"), ours)
     links = re.findall(r"\]\(([^)]*)\)", shown)
     assert len(links) > 20 and all(link.startswith("https://") for link in links)

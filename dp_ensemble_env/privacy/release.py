@@ -20,8 +20,7 @@ from dp_ensemble_env.tools.files import TooLargeError, atomic_write, check_npz, 
 from dp_ensemble_env.tools.validation import as_numeric_array, check_positive, check_stochastic
 
 FILE_FORMAT, VERSION = "dp-ensemble-release", 3
-#: Bytes that a file of a release, or one of its arrays, may have.
-LARGEST_RELEASE = 1_000_000_000
+LARGEST_RELEASE = 1_000_000_000  #: Bytes that a file of a release, or one of its arrays, may have.
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,11 +72,6 @@ class Release:
         return support
 
     @property
-    def rows(self) -> int:
-        """Number of rows that were really drawn: a row with one successor reveals nothing but its support."""
-        return int((self.support.sum(axis=-1) > 1).sum())
-
-    @property
     def k(self) -> float:
         """Concentration of a Dirichlet release; infinity for other mechanisms, whose noise is not of that kind."""
         return float(getattr(self.event, "k", np.inf))
@@ -111,16 +105,6 @@ class Release:
         settings = f", {self.event.headline}" if self.event.headline else ""
         warning = f" ({SEEDED})" if self.reproducible else ""
         return f"{self.event.type.capitalize()} release of a {shape} matrix{settings}{warning}"
-
-    def _repr_html_(self) -> str:
-        from dp_ensemble_env.tools.html import card
-
-        rows = [
-            ("states", str(self.log_matrix.shape[-2])),
-            ("settings", self.event.headline),
-            ("seeding", self.seeding),
-        ]
-        return card(f"{self.event.type.capitalize()} release", rows)
 
     # ------------------------------------------------------------------ files
     def _content(self) -> tuple[dict[str, Any], NDArray[np.int64], NDArray[np.float64]]:

@@ -18,13 +18,9 @@ A Dirichlet draw is a function of independent Gamma draws, and of these
     D_\lambda(\Gamma_a\|\Gamma_{a+r}) &= \frac{\ln\Gamma(a-(\lambda-1)r) + (\lambda-1)\ln\Gamma(a+r)
         - \lambda\ln\Gamma(a)}{\lambda-1}.
 
-Both fall with `a`, because ψ is concave, so the worst `a` is the prior. The second is convex in `r`; the first is for
-:math:`a \ge \lambda/(\lambda-1)`, because :math:`1/x < \psi'(x) < 1/x + 1/x^2`. Convex functions that vanish at zero
-are largest, over all ways to spread a total of 1 on a row's cells, when one cell gets all of it. At r = 1 the second is
-the larger of the two: λ − 1 times their difference is :math:`(2\lambda-1)\ln a` less the integral of ψ over
-:math:`[a+1-\lambda, a+\lambda]`. That is zero at λ = 1, and the mean of the concave ψ falls as the interval widens
-about its middle. So a participant who touches `rows` rows costs at most `rows` times the second at r = 1; orders where
-that is not proven count as infinite.
+Both fall with `a`, so the worst `a` is the prior, and at it the second with r = 1 is the largest over all ways to
+spread a total of 1 on a row's cells (``docs/proofs.md``). So a participant who touches `rows` rows costs at most `rows`
+times that; orders where it is not proven count as infinite.
 """
 
 from __future__ import annotations
@@ -40,8 +36,7 @@ from dp_ensemble_env.tools.validation import check_count, check_positive
 
 #: Orders at which Rényi divergences are evaluated.
 ORDERS = 1.0 + np.unique(np.concatenate([np.geomspace(1e-4, 1e4, 600), np.linspace(0.02, 20.0, 200)]))
-#: From here on an ε is refused: e to its power is no number, and nobody is protected.
-LARGEST_EPSILON = 1e6
+LARGEST_EPSILON = 1e6  #: From here on an ε is refused: e to its power is no number, and nobody is protected.
 
 
 def check_epsilon(epsilon: float) -> float:

@@ -39,18 +39,17 @@ COUNTS_LIMIT = (
     "h from counts holds if no participant owns more transitions than stated; of a chain of aggregate power one "
     "building takes part in all of them"
 )
+#: Where h comes from, and what that assumes.
+H_SOURCES = {"stated": [AGGREGATE_LIMIT], "counts": [COUNTS_LIMIT], "devices": []}
 COUNTS_ARE_DATA = "h was computed from the private counts: publish it only if the counts may be public"
 
 
 class NeighboringRelation(enum.Enum):
     """Which data sets count as neighbours, so that a release must hide which of the two it was drawn from."""
 
-    #: One participant with everything it ever contributed is added or removed.
-    ADD_OR_REMOVE_ONE = "add or remove one participant"
-    #: One participant's contribution is replaced by another's: twice the ε of `ADD_OR_REMOVE_ONE` covers it.
-    REPLACE_ONE = "replace one participant"
-    #: Rows of the behaviour move by h, the adjacency of the paper; no participant is named.
-    CHANGE_ROWS = "change rows by h"
+    ADD_OR_REMOVE_ONE = "add or remove one participant"  #: With everything that it ever contributed.
+    REPLACE_ONE = "replace one participant"  #: Twice the ε of `ADD_OR_REMOVE_ONE` covers it.
+    CHANGE_ROWS = "change rows by h"  #: The adjacency of the paper; no participant is named.
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,10 +67,6 @@ def adjacency_from_counts(counts: ArrayLike, transitions_per_participant: float 
     `counts` has the shape (n, m): transitions observed from `b` to `a`, or decisions `a` taken in row `b`. The most
     that one participant contributes out of a state is one number or one per row; for a chain of *aggregate* power no
     such number exists (E14, see the top of this module).
-
-    >>> adjacency = adjacency_from_counts([[90, 10], [1, 2]], transitions_per_participant=2)
-    >>> adjacency.h.round(3).tolist()
-    [0.04, 1.333]
     """
     table = as_float_array(counts, "counts", 2)
     if (wrong := (table < 0) | (table != np.round(table))).any():

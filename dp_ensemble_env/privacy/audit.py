@@ -159,13 +159,7 @@ def audit_epsilon(
     """Attack the release of one row, or the *average* of `samples` such releases (E9); return a lower bound on ε.
 
     `mechanism` is anything with ``sample_log(row, size, rng)``, such as a `DirichletMechanism`; its own `k` is never
-    believed. The row's neighbour has h/2 less in entry `i` and h/2 more in entry `j`. Each of the two is drawn `draws`
-    times.
-
-    >>> from dp_ensemble_env.privacy import DirichletMechanism, worst_case_epsilon
-    >>> bound = audit_epsilon(DirichletMechanism(50), [0.115, 0.1, 0.785], 0, 1, 0.03, 0.05, 20_000, rng=0)
-    >>> 0 < bound < worst_case_epsilon(0.05, k=50, h=0.03, omega=0.1)
-    True
+    believed. The row's neighbour has h/2 less in entry `i` and h/2 more in entry `j`; each is drawn `draws` times.
     """
     draws, samples = check_count(draws, "draws", 4), check_count(samples, "samples")
     values = as_float_array(row, "row", 1)
@@ -182,10 +176,7 @@ def audit_epsilon(
 
 
 def audit_pair(function: Callable[[Any], ArrayLike], first: Any, second: Any) -> float:
-    """Attack a deterministic function of two adjacent inputs (E8): infinity if it tells them apart, else 0.
-
-    A function whose outputs differ on one input is random: it is refused, and `audit_samples` applies.
-    """
+    """Attack a deterministic function of two adjacent inputs (E8): infinity if it tells them apart, else 0."""
     outputs = [np.asarray(function(copy.copy(one))) for one in (first, first, second)]
     if not np.array_equal(outputs[0], outputs[1]):
         raise ValueError("the function is random: two calls on one input differ; use audit_samples on its outputs.")

@@ -55,8 +55,6 @@ class Fleet:
         Where behaviour is the same at several times or in several contexts, by public knowledge: the number of the
         class of each, from 0. `counts` then have one matrix a class, shape (participants, classes, n, m).
 
-    Examples
-    --------
     >>> fleet = Fleet.from_states([[0, 1, 1, -1, 0, 0], [1, 1, 0]], n_states=2)
     >>> fleet
     Fleet(2 levels)
@@ -87,10 +85,8 @@ class Fleet:
     ) -> None:
         self._table, self.shape, self.classes, self._dense = table, shape, classes, dense
         self._known: dict[Any, Any] = {}
-        #: Participants whose own lines could not be read, and why. Private: for the operator alone.
-        self.left_out: dict[str, str] = {}
-        #: What is public of this fleet by declaration; a ledger keeps it with the draws.
-        self.declared: tuple[str, ...] = ()
+        self.left_out: dict[str, str] = {}  #: Who could not be read, and why. Private: for the operator alone.
+        self.declared: tuple[str, ...] = ()  #: What is public by declaration; a ledger keeps it with the draws.
 
     @classmethod
     def _of(cls, table: csr_array, shape: tuple[int, ...], classes: IntArray | None) -> Fleet:
@@ -196,11 +192,6 @@ class Fleet:
         Each of the records holds the decisions of one participant, one a row: its index in each axis of `shape`, which
         is that of the model's default, (n, m), (T, n, m) or (T or 1, c, n, m), and public; for `classes` see `Fleet`.
 
-        Examples
-        --------
-        >>> fleet = Fleet.from_decisions([[[0, 1, 2], [0, 1, 2], [1, 0, 0]], [[1, 1, 1]]], shape=(2, 2, 3))
-        >>> fleet.counts.shape, fleet.counts[0, 0].tolist(), fleet.counts[1, 1].tolist()
-        ((2, 2, 2, 3), [[0, 0, 0], [0, 0, 2]], [[0, 0, 0], [0, 1, 0]])
         """
         sizes = tuple(check_count(size, "shape") for size in shape)
         if len(sizes) not in (2, 3, 4) or sizes[-2] < 2:
@@ -238,25 +229,14 @@ class Fleet:
         exclude: Iterable[str] = (),
         **reader: Any,
     ) -> Fleet:
-        """Read participants from meter files, each from its own lines alone; `reading` says how.
+        """Read participants from meter files, each from its own lines alone; see `participants`.
 
-        Everything here is declared, hence public: none of it may come from the readings.
-
-        Parameters
-        ----------
-        path : str or path
-            A file with many participants, or a folder.
-        edges : array_like of shape (n + 1,)
-            Bounds of the levels, in kW. Readings beyond them belong to the outermost levels.
-        step_minutes : float
-            Time between readings. Finer ones are averaged; a participant whose readings are coarser is left out.
-        layout, id_column, delimiter : str, optional
-            One participant a file (``"files"``), a column (``"wide"``), or an id of a column (``"long"``); the cells'
-            separator.
-        season, exclude
-            Month-days and days, as in `dp_ensemble_env.chain.estimate_chain`.
-        **reader
-            Settings of `dp_ensemble_env.meter.read_meter`, such as ``unit="kW"``.
+        Everything here is declared, hence public: none of it may come from the readings. `path` is a file with many
+        participants, or a folder. The n levels are bounded by `edges` in kW; readings beyond belong to the outermost
+        ones. Readings finer than `step_minutes` are averaged; a participant whose readings are coarser is left out.
+        `layout` says whether a participant is one of the ``"files"``, a column (``"wide"``) or an id in the column
+        `id_column` (``"long"``). `season` and `exclude` are month-days and days; `reader` has settings of
+        `dp_ensemble_env.meter.read_meter`, such as ``unit="kW"``.
         """
         from dp_ensemble_env.privacy.participants import read_participants  # which imports this module
 
@@ -289,10 +269,6 @@ class Fleet:
         """Simulate `steps` moves of participants that differ around the matrix P of a model.
 
         Rows of each are drawn from Dir(heterogeneity · P); infinity makes all alike.
-
-        >>> fleet = Fleet.simulate([[0.9, 0.1], [0.4, 0.6]], participants=3, seed=1, steps=100)
-        >>> fleet.counts.sum(axis=(1, 2)).tolist()
-        [100, 100, 100]
         """
         matrix = as_float_array(getattr(model, "default", model), "default")
         if matrix.ndim != 2:

@@ -11,9 +11,8 @@ the release. Charges compose over draws (N samples are N releases, E9) and, for 
 Solving, simulating or training on a released matrix is post-processing and free. A policy that is a deterministic
 function of the *true* matrix (Taylor, Digamma; E8) is a disclosure: ε = ∞, as for a draw without a floor.
 
-Nothing computed from the private matrix is kept. What is kept are settings, the public support's row sizes, h, the
-losses that follow from them, and what was declared to be public. If h came from counts, the file stays with its owner,
-and what leaves (`to_json`, a copied environment) goes without that h.
+Kept are settings, the public support's row sizes, h, the losses that follow from them, and what was declared to be
+public. If h came from counts, what leaves (`to_json`, a copied environment) goes without that h.
 
 **What spends cannot be copied.** A copy within the process is the ledger itself, a ledger with a file is opened again,
 and what leaves the process without a file is a *record*, which refuses every charge.
@@ -80,8 +79,6 @@ class PrivacyLedger:
     h : float, optional
         Adjacency where a release is recorded without one. By default that of the file, or 0.03.
 
-    Examples
-    --------
     >>> from dp_ensemble_env.privacy import mechanism
     >>> noise = mechanism("dirichlet:k=50,floor=0.1")
     >>> default = [[0.6, 0.4], [0.3, 0.7]]
@@ -129,10 +126,7 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
 
     @staticmethod
     def of_process() -> PrivacyLedger:
-        """Return the ledger, kept in memory, that environments of this process share unless they are given one.
-
-        An environment on the true dynamics does not charge it: running one publishes nothing.
-        """
+        """Return the ledger, kept in memory, that environments of this process share unless they are given one."""
         return _OF_PROCESS
 
     @property

@@ -6,14 +6,9 @@ reader), and whatever is inferred (order of day and month, decimal sign, channel
 participant's own lines alone. A file with many participants is split once, without looking at a reading, and each part
 is read alone:
 
-``"files"``
-    A folder; one participant a file, of any format that `dp_ensemble_env.meter` reads. Several meters of a file are
-    one participant's.
-``"wide"``
-    Text or parquet; the first column holds the time, every other one a participant. Empty cells are not there.
-``"long"``
-    Text or parquet; the column `id_column` names the participant of each line. Several meters of a participant have
-    lines of their own, told apart as the reader does.
+* ``"files"``, a folder: one participant a file, of any format that `dp_ensemble_env.meter` reads, with all its meters;
+* ``"wide"``, text or parquet: the first column holds the time, every other one a participant;
+* ``"long"``, text or parquet: the column `id_column` names the participant of each line, whatever the meter is.
 
 A participant whose own lines cannot be read, or have another step than the declared one, is left out. A file is refused
 for its declarations, for duplicate names and for lines that cannot be split, never for somebody's readings.
@@ -198,10 +193,6 @@ class SimulatedFleet(FleetMechanism):
 
     They depend on the model's behaviour, their number and their heterogeneity; the seed of a release moves the noise
     alone.
-
-    >>> from dp_ensemble_env.privacy import mechanism
-    >>> mechanism("gaussian:epsilon=1,participants=300").spec
-    'gaussian:epsilon=1,delta=1e-06,participants=300,heterogeneity=30'
     """
 
     name: ClassVar[str] = "simulated fleet"

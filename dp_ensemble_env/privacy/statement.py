@@ -42,8 +42,7 @@ DETERMINISTIC = "a deterministic function of the true matrix was disclosed (nois
 ONLY_TRUTH = "what was computed comes from the true matrix itself, so epsilon is infinite"
 TWO_UNITS = "the total protects a participant only if its data move no row of the Dirichlet draws by more than h"
 BEFOREHAND = "the draws' settings were fixed beforehand, not chosen from earlier releases"
-#: The δ of a printed line where none is asked for: well below one over any number of participants here.
-DEFAULT_DELTA = 1e-6
+DEFAULT_DELTA = 1e-6  #: Of a printed line, unless asked for: well below one over any number of participants here.
 CURVE = (1e-3, 1e-5, 1e-6, 1e-9)  #: Where the card tabulates ε.
 MODEL = "central: a trusted curator reads the data and draws the release"
 NOT_COVERED = (
@@ -244,11 +243,7 @@ def _claims(draws: list[Event], charges: dict[Event, int], rows: str | int) -> t
 def release_guarantee(
     k: float, h: float, omega: float, delta: float, rows: int = 1, *, entries: Entries = "two"
 ) -> str:
-    """Say what one Dirichlet release would guarantee whose input has the least entry `omega`.
-
-    One unit's data touch `rows` rows, which compose (E10). Adjacent rows differ in two entries, as in Definition 1, or
-    in any number (then by the Rényi bound).
-    """
+    """Say what one Dirichlet release would guarantee, of whose `rows` rows, of entries from `omega` on, all compose."""
     check_row_settings(k, h, omega)
     rows = check_count(rows, "rows")
     check_choice(entries, "entries", ENTRIES)

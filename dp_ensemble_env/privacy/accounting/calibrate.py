@@ -51,11 +51,7 @@ def check_epsilon(epsilon: float) -> float:
 
 # ------------------------------------------------------------------ Gaussian draws
 def gaussian_delta(epsilon: float, sigma: float) -> float:
-    """Return the exact δ at `epsilon` of a Gaussian draw with noise multiplier `sigma`.
-
-    >>> f"{gaussian_delta(1.0, 4.225):.3g}"
-    '9.98e-07'
-    """
+    """Return the exact δ at `epsilon` of a Gaussian draw with noise multiplier `sigma`."""
     check_positive(sigma, "sigma")
     first = special.log_ndtr(0.5 / sigma - epsilon * sigma)
     second = epsilon + special.log_ndtr(-0.5 / sigma - epsilon * sigma)
@@ -105,9 +101,6 @@ def concentrated_sigma(epsilon: float, delta: float) -> float:
     """Return the least noise multiplier of *discrete* Gaussian noise that is proven to be (epsilon, delta)-private.
 
     The proof is by zCDP with ρ = 1/2σ², as that of OpenDP, and needs a little more noise than continuous noise does.
-
-    >>> round(concentrated_sigma(1.0, 1e-6), 3)
-    4.531
     """
     return math.exp(_least(lambda x: ORDERS / (2.0 * math.exp(2.0 * x)), math.log(1e-4), epsilon, delta))
 
@@ -125,12 +118,7 @@ def posterior_renyi(orders: FloatArray, prior: float, rows: int) -> FloatArray:
 
 
 def posterior_prior(epsilon: float, delta: float, rows: int) -> float:
-    """Return the least prior count per cell for which a posterior draw is (epsilon, delta)-private.
-
-    >>> prior = posterior_prior(1.0, 1e-6, rows=20)
-    >>> round(renyi_to_epsilon(1e-6, ORDERS, posterior_renyi(ORDERS, prior, 20)), 6)
-    1.0
-    """
+    """Return the least prior count per cell for which a posterior draw is (epsilon, delta)-private."""
     rows = check_count(rows, "rows")
     return math.exp(_least(lambda x: posterior_renyi(ORDERS, math.exp(x), rows), 0.0, epsilon, delta)) * (1.0 + 1e-9)
 

@@ -242,11 +242,7 @@ def _mixed_epsilon(delta: float, counted: tuple[tuple[Loss, int], ...]) -> float
 # ------------------------------------------------------------------ the accountant
 @dataclass
 class Accountant:
-    """Adds up what was charged, and says what still fits into the budget.
-
-    Equal charges are counted, so a thousand redraws are one convolution power and not a thousand convolutions;
-    how many more of the same fit is found once by bisection.
-    """
+    """Adds up what was charged, equal charges as one power, and says what still fits into the budget."""
 
     rows: Rows = "sequential"  #: How rows compose, unless a call says otherwise.
     budget: tuple[float, float] | None = None

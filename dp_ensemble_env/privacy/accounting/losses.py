@@ -291,10 +291,6 @@ class Losses:
     A draw consists of matrices (one for each time and context, mostly one), and a matrix of rows that one unit's data
     may touch or not. A mechanism that does not draw row by row has one matrix with one loss. `matrices` holds for each
     different matrix the losses of its rows with their numbers, and how many such matrices there are.
-
-    >>> two_rows = Losses.of({PureLoss(0.5): 2})
-    >>> two_rows.counted("sequential"), two_rows.counted("parallel")
-    ([(PureLoss(epsilon=0.5), 2)], [(PureLoss(epsilon=0.5), 1)])
     """
 
     matrices: tuple[tuple[tuple[tuple[Loss, int], ...], int], ...] = ()

@@ -46,8 +46,6 @@ def mechanism(spec: str | Mechanism) -> Mechanism:
 
     >>> mechanism("dirichlet:k=50,floor=0.05")
     DirichletMechanism(k=50.0, floor=0.05, h=None)
-    >>> mechanism("public").spec
-    'public:stay=0.6,decay=0.3,reach=5'
     """
     if isinstance(spec, Mechanism):
         return spec

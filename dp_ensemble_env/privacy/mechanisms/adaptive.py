@@ -43,6 +43,7 @@ from dp_ensemble_env.control.lsmdp import log_probabilities
 from dp_ensemble_env.control.policies import as_tilt, solve_standard
 from dp_ensemble_env.control.returns import policy_return
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.privacy.accounting.divergence import FloatArray
 from dp_ensemble_env.privacy.fleet import Fleet
 from dp_ensemble_env.privacy.mechanisms.base import Permit, Seeding
 from dp_ensemble_env.privacy.mechanisms.curvature import LARGE, SPREAD, Problem, Shape
@@ -54,14 +55,7 @@ from dp_ensemble_env.privacy.mechanisms.fleet_sums import (
     support_name,
 )
 from dp_ensemble_env.privacy.mechanisms.gaussian import GaussianEvent, multiplier
-from dp_ensemble_env.privacy.mechanisms.noise import (
-    GRID,
-    FloatArray,
-    add_noise,
-    normal_tail,
-    positive_mean,
-    require_source,
-)
+from dp_ensemble_env.privacy.mechanisms.noise import GRID, add_noise, normal_tail, positive_mean, require_source
 from dp_ensemble_env.privacy.mechanisms.public import name_of, public_guess
 from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.tools.compile import njit
@@ -105,14 +99,6 @@ class AdaptiveMechanism(EpsilonDelta):
 
     A draw takes ``model=``, of which it sees declared-public fields alone: utility, nature, contexts, start, guess,
     support and ties. Without a model use `gaussian`. Each draw is (epsilon, delta)-private.
-
-    >>> from dp_ensemble_env import scenarios
-    >>> from dp_ensemble_env.privacy import PrivacyLedger
-    >>> model, fleet = scenarios.make("pool-pumps"), scenarios.participants("pool-pumps", 300, days=5)
-    >>> ledger = PrivacyLedger()
-    >>> release = ledger.release(AdaptiveMechanism(epsilon=1), fleet, rng=0, model=model)
-    >>> round(ledger.spent(1e-6), 6), release.matrix.shape
-    (1.0, (48, 48))
     """
 
     name: ClassVar[str] = "adaptive"

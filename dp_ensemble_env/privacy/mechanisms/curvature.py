@@ -52,8 +52,7 @@ DAMPING = 300.0  #: Damping of the ratios of policy to behaviour.
 FLAT = 1e-9  #: Utilities are flat if the curvature's trace is below this, in units of the penalty.
 #: With more cells than this the `TOP` largest eigenvalues are taken; with more than `MOST` the release is refused.
 LARGE, TOP, MOST = 700, 150, 6000
-#: Eigenvalues below this share of the isotropic part count as zero, which changes no query by more than 3e-8.
-NEGLIGIBLE = 1e-7
+NEGLIGIBLE = 1e-7  #: Eigenvalues below this share of the isotropic part count as zero: 3e-8 of a query.
 
 
 class Shape(NamedTuple):
@@ -70,8 +69,7 @@ class Problem(Rows):
     """What is public of a control problem, laid out in cells."""
 
     model: EnsembleModel  #: Made of declared-public fields; its default is the guess.
-    #: Which times and contexts behave alike, from 0, in the leading shape of the default.
-    classes: IntArray
+    classes: IntArray  #: Class of each time and context, from 0, in the leading shape of the default.
     cell: IntArray  #: Number of the cell, (classes, n, m), -1 where nothing is drawn.
     fixed: FloatArray  #: Probabilities where nothing is drawn.
     row_of: IntArray  #: Row of each cell; cells of a row follow each other.

@@ -39,14 +39,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dp_ensemble_env.privacy.accounting.divergence import ENTRIES, Entries
 from dp_ensemble_env.privacy.accounting.losses import Loss, Losses, NoBound, RowLoss
-from dp_ensemble_env.privacy.adjacency import (
-    AGGREGATE_LIMIT,
-    COUNTS_ARE_DATA,
-    COUNTS_LIMIT,
-    Adjacency,
-    DeviceChain,
-    NeighboringRelation,
-)
+from dp_ensemble_env.privacy.adjacency import COUNTS_ARE_DATA, H_SOURCES, Adjacency, DeviceChain, NeighboringRelation
 from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Permit, Seeding
 from dp_ensemble_env.privacy.mechanisms.noise import FloatArray, polya_urn
 from dp_ensemble_env.privacy.release import Release
@@ -60,12 +53,9 @@ from dp_ensemble_env.tools.validation import (
     check_stochastic,
 )
 
-#: The adjacency of the paper's case study, taken where none is given and always named in what is printed.
-PAPER_H = 0.03
+PAPER_H = 0.03  #: The adjacency of the paper's case study, taken where none is given, and always printed.
 TICKETS, BALLS = 2**46, 2**14  #: Tickets of a published row, and balls drawn from its urn.
 SLACK = 4  #: Tickets by which rounding may lower the least entry of a row.
-#: Where h comes from, and what that assumes.
-H_SOURCES = {"stated": [AGGREGATE_LIMIT], "counts": [COUNTS_LIMIT], "devices": []}
 
 
 @dataclass(frozen=True)
@@ -74,17 +64,15 @@ class DirichletEvent(Event, type="dirichlet"):
 
     k: float
     floor: float
-    #: Number of possible decisions of every row, one time after the other, and one context after the other.
-    successors: tuple[int, ...]
+    successors: tuple[int, ...]  #: Number of possible decisions of every row, times first, then contexts.
     #: Adjacency of the true rows (before the floor shrinks it): one for all or one each. Empty: the ledger's own.
     h: tuple[float, ...] = ()
     entries: Entries = "two"  #: Whether adjacent rows differ in two entries or in any number.
     #: Whether h was stated, or computed from private counts (then it is not to be published), perhaps of devices.
     h_source: str = "stated"
     steps: int = 1  #: Number of matrices, one for each time and context: one unit may touch rows of each of them.
-    #: Of a published draw: balls drawn from the urn of each row, and tickets that it holds at the start.
-    balls: int = 0
-    weight: int = 0
+    balls: int = 0  #: Of a published draw: balls drawn from the urn of each row.
+    weight: int = 0  #: Tickets that the urn holds at the start.
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -230,9 +218,8 @@ def rounding_loss(k: float, weight: int, least: float, balls: int) -> float:
     r"""Return how much the logarithm of any outcome's probability moves when two tickets change hands.
 
     A colour with the parameter :math:`\alpha` that is drawn n times contributes
-    :math:`\alpha(\alpha+1)\cdots(\alpha+n-1)` to the probability of the numbers of balls, and the sum of the
-    parameters stays. With t more it grows by at most :math:`t\sum 1/(\alpha+i) \le t(1/\alpha + \log(1 + n/\alpha))`
-    in logarithms; the colour that loses t moves the other way.
+    :math:`\alpha(\alpha+1)\cdots(\alpha+n-1)` to the probability of the numbers of balls. With t more it grows by at
+    most :math:`t\sum 1/(\alpha+i) \le t(1/\alpha + \log(1 + n/\alpha))` in logarithms; the other colour loses it.
     """
     alpha, moved = k * least, 2.0 * k / weight
     return moved * (1.0 / alpha + math.log1p(balls / alpha))
@@ -249,14 +236,9 @@ def rounded(row: FloatArray, weight: int) -> list[int]:
 class DirichletMechanism(Mechanism):
     """Draw private copies of a transition matrix.
 
-    Parameters
-    ----------
-    k : float
-        Concentration, > 0. Larger is closer to the true matrix and less private.
-    floor : float, default 0
-        Every entry of the support is raised to at least this probability. Without it no guarantee holds for all inputs.
-    h : float, optional
-        Adjacency of the true rows that a draw is charged under, by default that of the ledger. It does not change it.
+    `k` is the concentration: larger is closer to the true matrix and less private. Every entry of the support is raised
+    to at least `floor`, without which no guarantee holds for all inputs. `h` is the adjacency of the true rows that a
+    draw is charged under, by default that of the ledger; it does not change the draw.
     """
 
     name: ClassVar[str] = "dirichlet"

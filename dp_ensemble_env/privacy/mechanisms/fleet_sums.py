@@ -113,7 +113,6 @@ def within(guess: FloatArray, allowed: NDArray[np.bool_]) -> FloatArray:
 class FleetEvent(Event):
     """What the draws from participants have in common."""
 
-    #: Fleets that differ by one participant.
     relation: ClassVar[NeighboringRelation | None] = NeighboringRelation.ADD_OR_REMOVE_ONE
     noise: ClassVar[str]  #: Name of the field that says how much noise there is.
     states: int  #: Number of levels, or of states.
@@ -196,10 +195,7 @@ class OneQuery(FleetMechanism):
         """Make behaviour, (rows, m), of the noisy numbers."""
 
     def terms_of(self, model: Any) -> dict[str, Any]:
-        """Return the model's own guess, if it has one, and with nature the support that the guess declares.
-
-        With nature most decisions are impossible in a state by construction; the textbook's zeros say which.
-        """
+        """Return the model's own guess, if it has one, and with nature the support that the guess's zeros declare."""
         terms = PublicMechanism().terms_of(model)
         return terms if not terms or model.nature is None else {**terms, "support": np.asarray(model.guess) > 0}
 
@@ -233,9 +229,8 @@ class OneQuery(FleetMechanism):
 class NoisySums(OneQuery):
     """A mechanism that adds noise to the sum of the contributions."""
 
-    #: Kind of noise, ``"gaussian"`` or ``"laplace"``, and the largest norm of a contribution with its count.
-    noise: ClassVar[str]
-    sensitivity: ClassVar[float]
+    noise: ClassVar[str]  #: Kind of noise, ``"gaussian"`` or ``"laplace"``.
+    sensitivity: ClassVar[float]  #: The largest norm of a contribution with its count.
 
     @staticmethod
     @abstractmethod
@@ -299,10 +294,9 @@ class Rows:
 class Layout(Rows):
     """The public side of contributions: the guess, a declared support, and what follows from them."""
 
-    #: Guess of shape (rows, m), and a declared support of the same shape; where none is given every cell is drawn.
-    guess: FloatArray
+    guess: FloatArray  #: Of shape (rows, m).
     norm: int
-    support: NDArray[np.bool_] | None = None
+    support: NDArray[np.bool_] | None = None  #: As declared, (rows, m); where none is given every cell is drawn.
     several: bool = False  #: Whether the rows are more, or other, than those of one matrix of moves between levels.
 
     @classmethod

@@ -62,15 +62,7 @@ def multiplier(epsilon: float, delta: float, seeding: Seeding) -> float:
 
 @dataclass(frozen=True)
 class GaussianMechanism(EpsilonDelta, NoisySums):
-    """Release the mean behaviour of participants with Gaussian noise; each draw is (epsilon, delta)-private.
-
-    >>> from dp_ensemble_env.privacy import Fleet, PrivacyLedger
-    >>> fleet = Fleet.simulate([[0.9, 0.1], [0.4, 0.6]], participants=500, seed=1)
-    >>> ledger = PrivacyLedger()
-    >>> release = ledger.release(GaussianMechanism(epsilon=1), fleet, rng=0)
-    >>> round(ledger.spent(1e-6), 6), release.matrix.shape
-    (1.0, (2, 2))
-    """
+    """Release the mean behaviour of participants with Gaussian noise; each draw is (epsilon, delta)-private."""
 
     name: ClassVar[str] = "gaussian"
     noise: ClassVar[str] = "gaussian"

@@ -27,8 +27,7 @@ from dp_ensemble_env.tools.validation import check_choice
 
 FloatArray = NDArray[np.float64]
 Tail = Callable[[float], float]  #: How many standard deviations a noise exceeds with about some probability.
-#: Contributions are cut off to multiples of one over this, so that sums and published noise are whole numbers.
-GRID = 2**24
+GRID = 2**24  #: Contributions are cut off to multiples of one over this: sums and published noise are whole numbers.
 MOST_TICKETS = 2**62  #: Tickets of all balls and colours together: random numbers of 64 bits choose among them.
 
 

@@ -101,10 +101,7 @@ class PosteriorMechanism(EpsilonDelta, OneQuery):
 
 
 def trusted_rows(fleet: Fleet, layout: Layout, *, grid: bool = False) -> FloatArray:
-    """Return the sum of the participants' rows, (cells,), each counted as far as it is trusted: at most one each.
-
-    With `grid`, in whole multiples of 1 / GRID: each participant's numbers are cut off towards zero.
-    """
+    """Return the sum of the participants' rows, (cells,), each as far as trusted, at most one; on the `grid` if asked."""
 
     def summed() -> FloatArray:
         total = np.zeros(len(layout.cells))

@@ -62,15 +62,9 @@ class PublicEvent(Event, type="public"):
 class PublicMechanism(Mechanism):
     """Guess a lazy walk, or what the model itself suggests, whatever the data are.
 
-    Parameters
-    ----------
-    stay, decay : float
-        Weight of staying at a level, and factor by which it falls with every level of distance.
-    reach : int
-        The farthest that a load moves in one step.
+    `stay` is the weight of staying at a level, which falls by the factor `decay` with every level of distance; `reach`
+    is the farthest that a load moves in one step.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> print(PublicMechanism().release(np.eye(3)).matrix.round(3))
     [[0.606 0.303 0.091]

@@ -101,7 +101,7 @@ class PosteriorMechanism(EpsilonDelta, OneQuery):
 
 
 def trusted_rows(fleet: Fleet, layout: Layout, *, grid: bool = False) -> FloatArray:
-    """Return the sum of the participants' rows, (cells,), each at most one: as far as trusted, on the `grid` if asked."""
+    """Return the sum of the participants' rows, (cells,), each at most one; `grid`: in whole multiples of 1 / GRID."""
 
     def summed() -> FloatArray:
         total = np.zeros(len(layout.cells))

@@ -343,18 +343,6 @@ def test_the_largest_psi_is_the_largest(k, omega, rest, size, delta):
     assert miss[1] > math.log(delta) or log_psi == pytest.approx(-math.log(size), abs=1e-8)
 
 
-@pytest.mark.parametrize("h", [0.03, 1e-6])
-@pytest.mark.parametrize(("k", "omega", "rest", "size"), [(50.0, 0.1, 0.1, 2), (8.0, 0.2, 0.2, 3), (0.5, 0.3, 0.2, 2)])
-def test_theorem_2_by_its_formula(k, omega, rest, size, h):
-    with mp.workdps(40):
-        psi = mp.exp(mp.mpf(theorem2_log_psi(k, omega, rest, size, 0.05)))
-        m, w, c = k * mp.mpf(h) / 2, mp.mpf(omega), 1 - mp.mpf(rest) - mp.mpf(omega)
-        constant = mp.log(mp.beta(k * w, k * c) / mp.beta(k * w + m, k * c - m))
-        expected = float(constant + m * mp.log((1 - (size - 1) * psi) / psi))
-    found = theorem2_epsilon(k, h, omega, rest, size, 0.05)
-    assert found == pytest.approx(max(expected, 0.0), rel=1e-8, abs=1e-13)
-
-
 def test_theorem_2_needs_room_for_the_neighbour():
     for settings, words in (
         ((50, 0.03, 0.1, 0.0, 2), "omega_bar must"),

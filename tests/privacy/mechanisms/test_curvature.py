@@ -116,9 +116,9 @@ class TestShape:
         ours = B.T @ (shape.low * np.eye(problem.size) + (shape.vectors * shape.gain) @ shape.vectors.T) @ B
         assert_allclose(ours, G, rtol=1e-5, atol=1e-7)
 
-    @pytest.mark.parametrize("scale", [0.0, 1e-30])
-    def test_flat_utilities_give_equal_weights(self, scale):
-        model = small(utility=scale * small().utility)
+    @pytest.mark.parametrize("value", [0.0, 3.0])
+    def test_flat_utilities_give_equal_weights(self, value):
+        model = small(utility=np.full((T + 1, C, N), value))
         problem = Problem.of(model, empty_fleet(model))
         shape = problem.shape(model.default.ravel(), np.full(N, 0.5), 0.1)
         assert_allclose(shape.low, (problem.size - problem.rows) ** -0.5)

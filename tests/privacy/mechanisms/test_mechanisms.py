@@ -65,9 +65,10 @@ def test_events_survive_json_and_foreign_ones_are_refused():
 
 # ------------------------------------------------------------------ specs
 def test_the_spec_of_a_mechanism_makes_it_again():
-    for k, floor in ((50.0, 0.05), (1234567.0, 0.0123456789), (1 / 3, 0.1 + 0.2)):
-        one = DirichletMechanism(k, floor)
+    for settings in ((50.0, 0.05), (1234567.0, 0.0123456789), (1 / 3, 0.1 + 0.2, 0.01)):
+        one = DirichletMechanism(*settings)
         assert mechanism(one.spec) == one
+    assert one.event(DEFAULT).h == (0.01,) and one.event(DEFAULT, h=0.02).h == (0.02,)
     assert DirichletMechanism(50, 0.05).spec == "dirichlet:k=50,floor=0.05"
     assert mechanism("gaussian:epsilon=1").delta == mechanism("posterior:epsilon=1").delta == 1e-6
     for name in ("adaptive", "gaussian", "posterior"):
@@ -94,18 +95,6 @@ def test_the_spec_of_a_mechanism_makes_it_again():
 def test_texts_that_make_no_mechanism_are_refused(spec, words):
     with pytest.raises(ValueError, match=words):
         mechanism(spec)
-
-
-def test_h_is_a_term_of_the_spec():
-    plain, stated = mechanism("dirichlet:k=50,floor=0.05"), mechanism("dirichlet:k=50,floor=0.05,h=0.01")
-    assert stated.spec == "dirichlet:k=50,floor=0.05,h=0.01" and mechanism(stated.spec) == stated
-    assert plain.event(DEFAULT).h == () and stated.event(DEFAULT).h == (0.01,)
-    assert stated.event(DEFAULT, h=0.02).h == (0.02,)
-    ledger, other = PrivacyLedger(h=0.05), PrivacyLedger(h=0.01)
-    release = ledger.release(stated, DEFAULT, 3)
-    assert release.event.h == (0.01,) and other.release(plain, DEFAULT, 3).event == release.event
-    assert ledger.spent(1e-6) == other.spent(1e-6) < PrivacyLedger(h=0.05).record(plain.event(DEFAULT)).spent(1e-6)
-    assert_array_equal(release.log_matrix, plain.release(DEFAULT, 3).log_matrix)
 
 
 # ------------------------------------------------------------------ strangers, and what is on file

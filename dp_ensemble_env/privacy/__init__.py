@@ -10,16 +10,18 @@ from typing import Any
 
 _MODULES = {
     "accounting.calibrate": "concentrated_sigma gaussian_delta gaussian_epsilon gaussian_sigma",
-    "accounting.compose": ("RowGroup UnreachableTarget calibrate_k composed_epsilon largest_k renyi_epsilon"),
+    "accounting.compose": (
+        "Accountant RowGroup UnreachableTarget calibrate_k composed_epsilon largest_k renyi_epsilon "
+        "total_delta total_epsilon"
+    ),
     "accounting.divergence": (
         "adjacent_row pair_delta pair_epsilon renyi_divergence renyi_limit theorem2_epsilon "
         "vanishing_k_epsilon worst_case_delta worst_case_epsilon"
     ),
-    "accounting.accountant": "Accountant NeighboringRelation total_delta total_epsilon",
     "accounting.losses": (
         "ConcentratedLoss GaussianLoss LaplaceLoss Loss Losses NoBound PosteriorLoss PureLoss RenyiLoss RowLoss"
     ),
-    "adjacency": "Adjacency DeviceChain adjacency_from_counts",
+    "adjacency": "Adjacency DeviceChain NeighboringRelation adjacency_from_counts",
     "audit": "AuditResult audit_epsilon audit_pair audit_samples epsilon_lower_bound",
     "fleet": "Fleet",
     "ledger": "PrivacyBudgetExceeded PrivacyLedger require_guarantee",

@@ -12,11 +12,9 @@ because :math:`p \ge r/N_b` entry by entry. Taking a participant away moves *eve
 of them, so the guarantee that goes with this adjacency is the one for ``entries="any"`` (see `divergence`).
 
 **The limit of the aggregate-power chain** (E14). A chain estimated from the *sum* of all buildings' power has no
-transitions that belong to one participant: a single building shifts the aggregate at every reading and can move any
-number of transitions from one state to another, and the level edges too. Then `c` is the whole record and nothing
-smaller than the matrix is protected: a guarantee with ``h = 0.03`` protects *a change of 0.03 in a row*, not a
-building. To protect participants, count individual trajectories in a `Fleet` and pool them with `Fleet.chain`, which
-clips what one of them contributes.
+transitions that belong to one participant: a single building may move any number of them, and the level edges too. So a
+guarantee with ``h = 0.03`` protects *a change of 0.03 in a row*, not a building. To protect participants, pool
+individual trajectories with `Fleet.chain`, which clips what one of them contributes.
 
 The counts :math:`N_b` are data too. A statement with :math:`h_b = 2c/N_b` holds for all data sets with at least
 :math:`N_b` transitions from `b`; publish :math:`h_b` only if such a lower bound may be public.
@@ -24,13 +22,13 @@ The counts :math:`N_b` are data too. A statement with :math:`h_b = 2c/N_b` holds
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env.tools.validation import as_float_array, state_list
+from dp_ensemble_env.tools.validation import as_float_array
 
 #: Said wherever a chain of aggregate power meets a privacy statement.
 AGGREGATE_LIMIT = (
@@ -41,7 +39,17 @@ COUNTS_LIMIT = (
     "h from counts holds if no participant owns more transitions than stated; of a chain of aggregate power one "
     "building takes part in all of them"
 )
+#: Where h comes from, and what that assumes.
+H_SOURCES = {"stated": [AGGREGATE_LIMIT], "counts": [COUNTS_LIMIT], "devices": []}
 COUNTS_ARE_DATA = "h was computed from the private counts: publish it only if the counts may be public"
+
+
+class NeighboringRelation(enum.Enum):
+    """Which data sets count as neighbours, so that a release must hide which of the two it was drawn from."""
+
+    ADD_OR_REMOVE_ONE = "add or remove one participant"  #: With everything that it ever contributed.
+    REPLACE_ONE = "replace one participant"  #: Twice the ε of `ADD_OR_REMOVE_ONE` covers it.
+    CHANGE_ROWS = "change rows by h"  #: The adjacency of the paper; no participant is named.
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,13 +65,8 @@ def adjacency_from_counts(counts: ArrayLike, transitions_per_participant: float 
     r"""Return h per row, :math:`h_b = 2c/N_b`; at 1 and more a row is too thinly observed to protect anyone.
 
     `counts` has the shape (n, m): transitions observed from `b` to `a`, or decisions `a` taken in row `b`. The most
-    that one participant contributes out of a state is one number or one per row. For a chain of *aggregate* power no
-    such number exists, as one building takes part in every transition (E14, see the top of this module): use
-    `Fleet.chain` where individual trajectories are at hand.
-
-    >>> adjacency = adjacency_from_counts([[90, 10], [1, 2]], transitions_per_participant=2)
-    >>> adjacency.h.round(3).tolist()
-    [0.04, 1.333]
+    that one participant contributes out of a state is one number or one per row; for a chain of *aggregate* power no
+    such number exists (E14, see the top of this module).
     """
     table = as_float_array(counts, "counts", 2)
     if (wrong := (table < 0) | (table != np.round(table))).any():
@@ -89,18 +92,3 @@ class DeviceChain:
     counts: NDArray[np.int64] = field(repr=False)  #: Transitions kept after clipping.
     adjacency: Adjacency  #: Removing any one device moves row `b` by at most ``adjacency.h[b]``.
     support: NDArray[np.bool_] = field(repr=False)
-    dropped: int = 0  #: Transitions that clipping left out.
-
-
-def check_states(trajectory: Any, index: int, n: int) -> NDArray[np.int64]:
-    """Return one participant's states as integers, refusing what are none."""
-    states = np.asarray(trajectory)
-    if states.ndim != 1 or (states.size and states.dtype.kind not in "iu"):
-        raise ValueError(f"trajectory {index} must be a list of integer states (-1 for a gap), one per time.")
-    bad = np.flatnonzero((states < -1) | (states >= n))
-    if bad.size:
-        raise ValueError(
-            f"trajectory {index} is in state {int(states[bad[0]])} at time {int(bad[0])}, but the states are "
-            f"0 … {n - 1} ({state_list(bad)} are the times at fault)."
-        )
-    return states.astype(np.int64)

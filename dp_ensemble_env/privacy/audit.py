@@ -15,14 +15,12 @@ The threshold and the direction are chosen on one half of the draws; on the othe
 bounds (TPR from below, FPR from above, each at half of the error probability). What comes out is a *lower* confidence
 bound on the ε of the mechanism: above the claim, the claim is false; below it, the claim survives.
 
-A deterministic function of the true matrix (E8) gives different outputs for different inputs with certainty; no finite
-ε holds at any δ < 1, and the bound is infinite.
+A deterministic function of the true matrix (E8) tells different inputs apart with certainty: the bound is infinite.
 
-**Canaries.** A canary is one participant whose presence an attacker tries to guess. The attacker knows everybody's
-data, the mechanism and its settings, and is given what was made from the fleet with the canary or without it: noisy
-sums, a release, a plan, a trained agent. If the release is (ε, δ)-private for participants, then so is all that is made
-of it, and no guess is better than that allows. The guess is a linear statistic: its direction (Fisher's discriminant)
-and its threshold are fitted to the first half of the draws, and the second half tells how good it is.
+**Canaries.** A canary is one participant whose presence an attacker tries to guess, who knows everybody's data, the
+mechanism and its settings, and is given what was made from the fleet with the canary or without it: noisy sums, a
+release, a plan, a trained agent. The guess is a linear statistic: its direction (Fisher's discriminant) and its
+threshold are fitted to the first half of the draws, and the second half tells how good it is.
 """
 
 from __future__ import annotations
@@ -37,8 +35,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from dp_ensemble_env.privacy.accounting.accountant import total_epsilon
 from dp_ensemble_env.privacy.accounting.calibrate import gaussian_epsilon
+from dp_ensemble_env.privacy.accounting.compose import total_epsilon
 from dp_ensemble_env.privacy.accounting.divergence import adjacent_row
 from dp_ensemble_env.privacy.accounting.losses import GaussianLoss
 from dp_ensemble_env.privacy.fleet import Fleet
@@ -47,8 +45,7 @@ from dp_ensemble_env.tools.validation import as_float_array, check_choice, check
 
 FloatArray = NDArray[np.float64]
 Kind = Literal["stays", "jumps"]
-#: Share of a feature's own variance that is added to it, so that a discriminant always exists.
-_RIDGE = 1e-10
+_RIDGE = 1e-10  #: Share of a feature's own variance that is added to it, so that a discriminant always exists.
 _SEEN = 1000
 #: From hits, alarms, trials, delta and confidence to a lower bound on epsilon.
 Bound = Callable[[int, int, int, float, float], float]
@@ -83,10 +80,8 @@ def epsilon_lower_bound(hits: int, alarms: int, trials: int, delta: float, confi
 def gaussian_lower_bound(hits: int, alarms: int, trials: int, delta: float, confidence: float) -> float:
     r"""Lower confidence bound on the ε that Gaussian noise must claim at `delta`, to be consistent with the rates.
 
-    A Gaussian draw claims more than one pair (ε, δ): with shift μ (one over the noise multiplier),
-    :math:`\mathrm{TPR} \le \Phi(\Phi^{-1}(\mathrm{FPR}) + \mu)` for every attack on it or on what was made of
-    it. So the rates bound μ from below, and μ gives ε at any δ (Nasr et al., 2023). At a tiny δ this shows far more
-    than `epsilon_lower_bound` with as many draws.
+    With shift μ (one over the noise multiplier) :math:`\mathrm{TPR} \le \Phi(\Phi^{-1}(\mathrm{FPR}) + \mu)` for
+    every attack, so the rates bound μ from below, and μ gives ε at any δ (Nasr et al., 2023).
     """
     low, high = rates_bound(hits, alarms, trials, confidence)
     shift = float(special.ndtri(low) - special.ndtri(high))
@@ -111,11 +106,10 @@ def audit_samples(
     candidates: int = 400,
     bound: Bound = epsilon_lower_bound,
 ) -> AuditResult:
-    """Audit from the attacker's statistic under the two inputs (larger should mean: the first).
+    """Audit from the attacker's statistic under the two inputs, as many independent values of each.
 
-    `first` and `second` are independent values of it, as many of each. The bound is right with the probability
-    `confidence`; so many `candidates` are tried as thresholds on the first half, in each direction. What the rates show
-    is said by `bound`: for a mechanism that claims Gaussian noise take `gaussian_lower_bound`.
+    The bound is right with the probability `confidence`; so many `candidates` are tried as thresholds on the first
+    half, in each direction. For a mechanism that claims Gaussian noise take `gaussian_lower_bound` as `bound`.
     """
     p, q = as_float_array(first, "first", 1), as_float_array(second, "second", 1)
     if len(p) != len(q) or len(p) < 4:
@@ -165,13 +159,7 @@ def audit_epsilon(
     """Attack the release of one row, or the *average* of `samples` such releases (E9); return a lower bound on ε.
 
     `mechanism` is anything with ``sample_log(row, size, rng)``, such as a `DirichletMechanism`; its own `k` is never
-    believed. The row's neighbour has h/2 less in entry `i` and h/2 more in entry `j`. Each of the two is drawn `draws`
-    times.
-
-    >>> from dp_ensemble_env.privacy import DirichletMechanism, worst_case_epsilon
-    >>> bound = audit_epsilon(DirichletMechanism(50), [0.115, 0.1, 0.785], 0, 1, 0.03, 0.05, 20_000, rng=0)
-    >>> 0 < bound < worst_case_epsilon(0.05, k=50, h=0.03, omega=0.1)
-    True
+    believed. The row's neighbour has h/2 less in entry `i` and h/2 more in entry `j`; each is drawn `draws` times.
     """
     draws, samples = check_count(draws, "draws", 4), check_count(samples, "samples")
     values = as_float_array(row, "row", 1)
@@ -188,10 +176,7 @@ def audit_epsilon(
 
 
 def audit_pair(function: Callable[[Any], ArrayLike], first: Any, second: Any) -> float:
-    """Attack a deterministic function of two adjacent inputs (E8): infinity if it tells them apart, else 0.
-
-    A function whose outputs differ on one input is random: it is refused, and `audit_samples` applies.
-    """
+    """Attack a deterministic function of two adjacent inputs (E8): infinity if it tells them apart, else 0."""
     outputs = [np.asarray(function(copy.copy(one))) for one in (first, first, second)]
     if not np.array_equal(outputs[0], outputs[1]):
         raise ValueError("the function is random: two calls on one input differ; use audit_samples on its outputs.")

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
 from dp_ensemble_env.chain.markov import stationary
-from dp_ensemble_env.privacy.adjacency import DeviceChain, adjacency_from_counts, check_states
+from dp_ensemble_env.privacy.adjacency import DeviceChain, adjacency_from_counts
 from dp_ensemble_env.tools.compile import njit
 from dp_ensemble_env.tools.validation import (
     as_days,
@@ -33,17 +33,15 @@ from dp_ensemble_env.tools.validation import (
     check_count,
     check_positive,
     check_shape,
+    state_list,
 )
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 T = TypeVar("T")
-#: A summer of quarter hours: a hundred days.
-SUMMER_STEPS = 9600
-#: Participants that are walked through at a time.
-_CHUNK = 500
-#: Counts that are written out at a time.
-_CELLS = 2_000_000
+SUMMER_STEPS = 9600  #: A summer of quarter hours: a hundred days.
+_CHUNK = 500  #: Participants that are walked through at a time.
+_CELLS = 2_000_000  #: Counts that are written out at a time.
 
 
 class Fleet:
@@ -52,15 +50,11 @@ class Fleet:
     Parameters
     ----------
     counts : array_like of int of shape (participants, n, m), or with times and contexts before n
-        ``counts[i, b, a]``: how often participant `i` moved from level `b` to `a`, or took decision `a`
-        in state `b`. Private. `from_decisions` makes a large fleet without this array.
+        ``counts[i, b, a]``: how often participant `i` moved from level `b` to `a`, or took decision `a` in state `b`.
     classes : array_like of int, optional
-        Where behaviour is known to be the same at several times or in several contexts, by public
-        knowledge: the number of its class for each of them, from 0. `counts` then have one matrix a
-        class, shape (participants, classes, n, m). By default every time and context is its own class.
+        Where behaviour is the same at several times or in several contexts, by public knowledge: the number of the
+        class of each, from 0. `counts` then have one matrix a class, shape (participants, classes, n, m).
 
-    Examples
-    --------
     >>> fleet = Fleet.from_states([[0, 1, 1, -1, 0, 0], [1, 1, 0]], n_states=2)
     >>> fleet
     Fleet(2 levels)
@@ -91,10 +85,8 @@ class Fleet:
     ) -> None:
         self._table, self.shape, self.classes, self._dense = table, shape, classes, dense
         self._known: dict[Any, Any] = {}
-        #: Participants whose own lines could not be read, and why. Private: for the operator alone.
-        self.left_out: dict[str, str] = {}
-        #: What is public of this fleet by declaration; a ledger keeps it with the draws.
-        self.declared: tuple[str, ...] = ()
+        self.left_out: dict[str, str] = {}  #: Who could not be read, and why. Private: for the operator alone.
+        self.declared: tuple[str, ...] = ()  #: What is public by declaration; a ledger keeps it with the draws.
 
     @classmethod
     def _of(cls, table: csr_array, shape: tuple[int, ...], classes: IntArray | None) -> Fleet:
@@ -124,7 +116,7 @@ class Fleet:
 
     @property
     def participants(self) -> int:
-        """Number of participants. Private: one of them more or less is what a release hides."""
+        """Number of participants. Private."""
         return int(self._table.shape[0])
 
     @property
@@ -186,11 +178,7 @@ class Fleet:
     # ------------------------------------------------------------ where fleets come from
     @classmethod
     def from_states(cls, trajectories: Iterable[ArrayLike], n_states: int) -> Fleet:
-        """Count the transitions of participants whose levels are known.
-
-        Each trajectory holds the levels of one participant in time order; -1 marks a gap, across which nothing is
-        counted. The edges of the levels must be public.
-        """
+        """Count the transitions of participants from their levels in time order; nothing across a gap, -1."""
         n = check_count(n_states, "n_states", 2)
         counts = [transitions(check_states(one, i, n), n) for i, one in enumerate(trajectories)]
         return cls(np.stack(counts) if counts else np.zeros((0, n, n), dtype=np.int64))
@@ -201,15 +189,9 @@ class Fleet:
     ) -> Fleet:
         """Count the decisions of participants, by state and by the time and context they were taken in.
 
-        Each of the records holds the decisions of one participant, one a row: the index of its time or context or both,
-        as the first axes of `shape` number them, the state, and the decision. `shape` is that of the model's default,
-        (n, m), (T, n, m) or (T or 1, c, n, m), and public; for `classes` see `Fleet`.
+        Each of the records holds the decisions of one participant, one a row: its index in each axis of `shape`, which
+        is that of the model's default, (n, m), (T, n, m) or (T or 1, c, n, m), and public; for `classes` see `Fleet`.
 
-        Examples
-        --------
-        >>> fleet = Fleet.from_decisions([[[0, 1, 2], [0, 1, 2], [1, 0, 0]], [[1, 1, 1]]], shape=(2, 2, 3))
-        >>> fleet.counts.shape, fleet.counts[0, 0].tolist(), fleet.counts[1, 1].tolist()
-        ((2, 2, 2, 3), [[0, 0, 0], [0, 0, 2]], [[0, 0, 0], [0, 1, 0]])
         """
         sizes = tuple(check_count(size, "shape") for size in shape)
         if len(sizes) not in (2, 3, 4) or sizes[-2] < 2:
@@ -247,26 +229,14 @@ class Fleet:
         exclude: Iterable[str] = (),
         **reader: Any,
     ) -> Fleet:
-        """Read participants from meter files, each from its own lines alone; `reading` says how.
+        """Read participants from meter files, each from its own lines alone; see `participants`.
 
-        Everything here is declared, hence public: none of it may come from the readings.
-
-        Parameters
-        ----------
-        path : str or path
-            A file with many participants, or a folder.
-        edges : array_like of shape (n + 1,)
-            Bounds of the levels, in kW. Readings beyond them belong to the outermost levels.
-        step_minutes : float
-            Time between readings. Finer ones are averaged; a participant whose readings are coarser is left out.
-        layout : {"files", "wide", "long"}, optional
-            One participant a file, a column, or an id; by default that of a folder, of a file, or of `id_column`.
-        id_column, delimiter : str, optional
-            Column that names the participant of each line (it joins the meters of one), and what separates cells.
-        season, exclude
-            Month-days and days, as in `dp_ensemble_env.chain.estimate_chain`.
-        **reader
-            Settings of `dp_ensemble_env.meter.read_meter`, such as ``unit="kW"``.
+        Everything here is declared, hence public: none of it may come from the readings. `path` is a file with many
+        participants, or a folder. The n levels are bounded by `edges` in kW; readings beyond belong to the outermost
+        ones. Readings finer than `step_minutes` are averaged; a participant whose readings are coarser is left out.
+        `layout` says whether a participant is one of the ``"files"``, a column (``"wide"``) or an id in the column
+        `id_column` (``"long"``). `season` and `exclude` are month-days and days; `reader` has settings of
+        `dp_ensemble_env.meter.read_meter`, such as ``unit="kW"``.
         """
         from dp_ensemble_env.privacy.participants import read_participants  # which imports this module
 
@@ -296,22 +266,9 @@ class Fleet:
         heterogeneity: float = 30.0,
         steps: int = SUMMER_STEPS,
     ) -> Fleet:
-        """Simulate participants that differ: each has rows of its own, drawn around those of the model.
+        """Simulate `steps` moves of participants that differ around the matrix P of a model.
 
-        Parameters
-        ----------
-        model : EnsembleModel, or array_like of shape (n, n)
-            Its default matrix P is what the participants do on average.
-        heterogeneity : float
-            Rows of a participant are drawn from Dir(heterogeneity · P); infinity makes all alike.
-        steps : int
-            Transitions of each; by default a summer of quarter hours.
-
-        Examples
-        --------
-        >>> fleet = Fleet.simulate([[0.9, 0.1], [0.4, 0.6]], participants=3, seed=1, steps=100)
-        >>> fleet.counts.sum(axis=(1, 2)).tolist()
-        [100, 100, 100]
+        Rows of each are drawn from Dir(heterogeneity · P); infinity makes all alike.
         """
         matrix = as_float_array(getattr(model, "default", model), "default")
         if matrix.ndim != 2:
@@ -335,8 +292,7 @@ class Fleet:
     def chain(self, clip: int, support: ArrayLike) -> DeviceChain:
         """Pool the participants into one behaviour, with at most `clip` decisions of each in a row.
 
-        What a participant has above `clip` is scaled down and rounded off, which depends on its own data alone.
-        Decisions outside `support`, what is possible by public knowledge, are left out.
+        What one has above `clip` is scaled down and rounded off; decisions outside the public `support` are left out.
         """
         clip = check_count(clip, "clip")
         allowed = np.asarray(support)
@@ -344,19 +300,16 @@ class Fleet:
             raise ValueError(f"support must be a boolean {self.shape} array with at least one successor in every row.")
         allowed = self.gather(allowed, "support", np.any)
         pooled = np.zeros(allowed.shape, dtype=np.int64)
-        total = 0
         for some in self.chunks():
-            counts = some.reshape(-1, *allowed.shape).astype(np.int64)
-            total += int(counts.sum())
-            counts *= allowed
+            counts = some.reshape(-1, *allowed.shape) * allowed.astype(np.int64)
             seen = np.maximum(counts.sum(axis=2, keepdims=True), clip)
             pooled += (counts * clip // seen).sum(axis=0)
         seen_from = pooled.sum(axis=1, keepdims=True)
         uniform = allowed / allowed.sum(axis=1, keepdims=True)
         default = np.where(seen_from > 0, pooled / np.maximum(seen_from, 1), uniform)
         adjacency = replace(adjacency_from_counts(pooled, clip), source="devices")
-        drawn, dropped = self.drawn_shape, total - int(pooled.sum())
-        return DeviceChain(default.reshape(drawn), pooled.reshape(drawn), adjacency, allowed.reshape(drawn), dropped)
+        drawn = self.drawn_shape
+        return DeviceChain(default.reshape(drawn), pooled.reshape(drawn), adjacency, allowed.reshape(drawn))
 
 
 # ------------------------------------------------------------------ records
@@ -390,6 +343,20 @@ def cells_of(records: ArrayLike, index: int, shape: tuple[int, ...], classes: In
     if classes is not None:
         columns = [classes[tuple(columns[:-2])], *columns[-2:]]
     return np.asarray(np.ravel_multi_index(columns, _drawn(shape, classes)))
+
+
+def check_states(trajectory: ArrayLike, index: int, n: int) -> IntArray:
+    """Return one participant's states as integers, refusing what are none."""
+    states = np.asarray(trajectory)
+    if states.ndim != 1 or (states.size and states.dtype.kind not in "iu"):
+        raise ValueError(f"trajectory {index} must be a list of integer states (-1 for a gap), one per time.")
+    bad = np.flatnonzero((states < -1) | (states >= n))
+    if bad.size:
+        raise ValueError(
+            f"trajectory {index} is in state {int(states[bad[0]])} at time {int(bad[0])}, but the states are "
+            f"0 … {n - 1} ({state_list(bad)} are the times at fault)."
+        )
+    return states.astype(np.int64)
 
 
 def transitions(states: IntArray, n: int) -> IntArray:

@@ -1,11 +1,11 @@
 """The file of a ledger: append-only JSON objects that several processes share and that cannot lose an entry unnoticed.
 
 Each line carries a digest (``chain``) of the line before it and of its own content, so an edited, deleted or reordered
-line no longer follows from its predecessor. A chain cannot tell that its end was cut off; that is what the *head* is
-for, a small file beside it (``<name>.head``) with the number of lines and the last digest.
+line no longer follows from its predecessor. The *head*, a small file beside it (``<name>.head``) with the number of
+lines and the last digest, tells that its end was not cut off.
 
-The order of writing is the line first, then the head, each flushed to disk (fsync) before the next step, and only then
-does the caller draw. So wherever a process is killed
+The line is written first, then the head, each flushed to disk (fsync), and only then does the caller draw. So wherever
+a process is killed
 
 * a line that is cut short was never confirmed by the head, hence nothing was drawn for it: it is dropped with a
   warning. If the head does count it, the file is refused;
@@ -13,9 +13,7 @@ does the caller draw. So wherever a process is killed
 * fewer lines than the head counts, or another line where the head points, are refused;
 * a last line that lacks only its newline is whole, and the newline is put back.
 
-A file is written anew only where there was none, its head first. None of this stops a forger who rewrites both files;
-it is there for accidents, editors and careless copies.
-
+A file is written anew only where there was none, its head first. None of this stops a forger who rewrites both files.
 An entry holds the event of a draw *and* its losses, so that a process composes it without the code of its mechanism.
 """
 
@@ -27,7 +25,7 @@ import os
 import secrets
 import threading
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -87,17 +85,13 @@ def linked(chain: str, content: Line) -> tuple[str, str]:
     return json.dumps({**content, "chain": digest}) + "\n", digest
 
 
-def begin(path: Path, contents: Iterable[Line]) -> Position:
-    """Write a new file, head first."""
-    chain, lines = "", []
-    for content in contents:
-        line, chain = linked(chain, content)
-        lines.append(line)
-    text = "".join(lines)
-    end = Position(len(text), len(lines), chain)
+def begin(path: Path, header: Line) -> Position:
+    """Write a new file of one line, head first."""
+    line, chain = linked("", header)
+    end = Position(len(line), 1, chain)
     write_head(path, end)
     with atomic_write(path) as stream:
-        stream.write(text)
+        stream.write(line)
     _flush_folder(path)
     return end
 

@@ -1,31 +1,25 @@
 """A ledger of every release: what was spent, and whether the next one may be drawn.
 
 What is charged is the event of a draw, before the draw is made: `PrivacyLedger.charge` refuses it, or puts it on record
-and returns the permit without which no mechanism draws. `PrivacyLedger.release` does it all. After the draw the ledger
-notes the digest of the release, so that it knows the release when it meets it again. Charges compose over draws (N
-samples are N releases, E9) and, for the Dirichlet mechanism, over rows:
+and returns the permit without which no mechanism draws. `PrivacyLedger.release` does it all, and notes the digest of
+the release. Charges compose over draws (N samples are N releases, E9) and, for the Dirichlet mechanism, over rows:
 
 * ``rows="sequential"``: one unit's data may touch every row, so all compose (E10);
 * ``rows="parallel"``: it touches one row of each matrix, the worst is charged;
 * ``rows=R``: it touches at most R rows of each matrix.
 
-What is not a release: solving, simulating or training on a released matrix is post-processing and free. A policy that
-is a deterministic function of the *true* matrix (Taylor, Digamma; E8) is no release but a disclosure: ε = ∞. A draw
-without a floor has ε = ∞ as well: no bound holds for all inputs.
+Solving, simulating or training on a released matrix is post-processing and free. A policy that is a deterministic
+function of the *true* matrix (Taylor, Digamma; E8) is a disclosure: ε = ∞, as for a draw without a floor.
 
-Nothing computed from the private matrix is kept here. What is kept are settings, the public support's row sizes, h,
-the losses that follow from them, and what was declared to be public (believed, not checked); if h came from counts the
-entry is marked, the file stays with its owner, and what leaves (`to_json`, a copied environment) goes without that h.
+Kept are settings, the public support's row sizes, h, the losses that follow from them, and what was declared to be
+public. If h came from counts, what leaves (`to_json`, a copied environment) goes without that h.
 
 **What spends cannot be copied.** A copy within the process is the ledger itself, a ledger with a file is opened again,
 and what leaves the process without a file is a *record*, which refuses every charge.
 
-**It fails closed.** The file is one JSON object a line, each chained to the one before it by a digest, and an entry is
-on disk *before* the draw it pays for is made; `journal` tells the order of the writes and what is refused. A process
-that is killed, or races another, may leave an entry whose draw was never made, and never a draw without its entry. Keep
-``<name>.head`` together with the file. Draws at another h, k or floor are other entries.
-
-Environments that are given no ledger share one a process, `PrivacyLedger.of_process`.
+**It fails closed.** An entry is on disk *before* the draw it pays for is made; `journal` tells the order of the writes
+and what is refused. A process that is killed, or races another, may leave an entry whose draw was never made, and never
+a draw without its entry.
 """
 
 from __future__ import annotations
@@ -40,7 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dp_ensemble_env.privacy import journal
-from dp_ensemble_env.privacy.accounting.accountant import Accountant
+from dp_ensemble_env.privacy.accounting.compose import Accountant
 from dp_ensemble_env.privacy.accounting.divergence import check_delta
 from dp_ensemble_env.privacy.accounting.losses import Rows, check_rows
 from dp_ensemble_env.privacy.mechanisms.base import (
@@ -63,8 +57,7 @@ if TYPE_CHECKING:
 
 #: Terms of a draw, and fields of its model, that are public because somebody says so.
 TERMS_DECLARED, FIELDS_DECLARED = ("guess", "support"), ("guess", "support", "ties")
-#: How the label of a draw begins that an environment has named.
-NAMED = "environment release "
+NAMED = "environment release "  #: How the label of a draw begins that an environment has named.
 _DRAWN = "the release was drawn already and is on record, but"
 
 
@@ -78,18 +71,14 @@ class PrivacyLedger:
     Parameters
     ----------
     path : path, optional
-        File that keeps the ledger; entries already there are read. Several
-        processes may share it.
+        File that keeps the ledger, which processes may share; entries already there are read.
     budget : (epsilon, delta), optional
         Refuse what would exceed it, before it is drawn.
     rows : {"sequential", "parallel"} or int, optional
-        How rows compose, unless a call says otherwise; also for the budget. By default that of the file, or
-        ``"sequential"``.
+        How rows compose, unless a call says otherwise. By default as in the file, or ``"sequential"``.
     h : float, optional
         Adjacency where a release is recorded without one. By default that of the file, or 0.03.
 
-    Examples
-    --------
     >>> from dp_ensemble_env.privacy import mechanism
     >>> noise = mechanism("dirichlet:k=50,floor=0.1")
     >>> default = [[0.6, 0.4], [0.3, 0.7]]
@@ -104,11 +93,6 @@ class PrivacyLedger:
     dp_ensemble_env.privacy.ledger.PrivacyBudgetExceeded: this release would bring the total to epsilon=2.336 at \
 delta=0.001, above the budget of 2; use what was released already (post-processing is free), or a smaller k.
     """
-
-    #: File that keeps the ledger, if there is one.
-    path: Path | None
-    #: Adjacency where a release is recorded without one.
-    h: float
 
     def __init__(
         self,
@@ -142,11 +126,7 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
 
     @staticmethod
     def of_process() -> PrivacyLedger:
-        """Return the ledger that all environments of this process share unless they are given one.
-
-        It is kept in memory and has no budget. An environment on the true dynamics does not charge it: running one
-        publishes nothing, and its own ledger reports an infinite ε. Processes share a ledger by the path of its file.
-        """
+        """Return the ledger, kept in memory, that environments of this process share unless they are given one."""
         return _OF_PROCESS
 
     @property
@@ -165,9 +145,9 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
     ) -> Permit:
         """Put `times` equal, independent draws on record before they are made, and return the permit to make them.
 
-        Without `rng` the permit draws from the operating system's entropy. With a seed or a Generator it needs the
-        `data` too, and the public `terms` of the draw: the random stream depends on all three, so that no two draws
-        share one. What exceeds the budget is not recorded, but refused as `PrivacyBudgetExceeded`.
+        Without `rng` the permit draws from the operating system's entropy. With a seed or a Generator the random stream
+        depends on the `data` and the public `terms` of the draw too, so that no two draws share one. What exceeds the
+        budget is not recorded, but refused as `PrivacyBudgetExceeded`.
         """
         event = self.priced(event)
         if event.random and event.seeding != seeding_of(rng):
@@ -179,19 +159,10 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         return Permit(event, stream_of(rng, identity), times)
 
     def release(self, mechanism: Mechanism, data: Any, rng: Rng = None, *, label: str = "", **terms: Any) -> Release:
-        """Charge one draw, and only then make it.
+        """Charge one draw from `data`, and only then make it.
 
-        Parameters
-        ----------
-        mechanism : Mechanism
-        data
-            What it draws from: for the Dirichlet mechanism the true matrix.
-        rng : numpy Generator or int, optional
-            By default the operating system's entropy.
-        label : str
-            What the release is for.
-        **terms
-            Public terms of the draw, such as ``support=`` and ``h=``.
+        `rng` is a Generator or a seed, by default the operating system's entropy; `label` says what the release is for;
+        `terms` are public terms of the draw, such as ``support=`` and ``h=``.
         """
         check_terms(mechanism, terms)
         event = mechanism.event(data, seeding=seeding_of(rng), **terms)
@@ -204,10 +175,9 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
     def record(self, release: Release | Event, h: Any = None, label: str = "", *, times: int = 1) -> PrivacyLedger:
         """Charge `times` equal releases that were drawn elsewhere, or an event; return the ledger itself.
 
-        An event (nothing drawn yet) that would exceed the budget is refused and not recorded. A `Release` exists
-        already, so it is recorded in any case, and `PrivacyBudgetExceeded` is raised afterwards if it overspends. `h`
-        is the adjacency of the true rows (before the floor shrinks it): one number, one per row, or what
-        `adjacency_from_counts` returns, for moves of any entries; by default the ledger's.
+        An event that would exceed the budget is refused. A `Release` exists already, so it is recorded in any case, and
+        `PrivacyBudgetExceeded` is raised afterwards. `h` is the adjacency of the true rows, by default the ledger's:
+        one number, one per row, or what `adjacency_from_counts` returns, for moves of any entries.
         """
         event, times = self._event_of(release, h), check_count(times, "times")
         self._record(event, label, times, _DRAWN if isinstance(release, Release) else "")
@@ -247,9 +217,8 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
     def name_of(self, draw: str) -> str:
         """Return a name for a seeded draw that is the same whenever it is repeated, and tells nothing without our key.
 
-        A plain hash of seed and data would tell anyone who guesses the seed which of two data sets was drawn from. The
-        key is the process's own, or lies beside the ledger's file (``<name>.key``); where it is lost, draws that are
-        repeated are charged again.
+        A plain hash would tell anyone who guesses the seed which of two data sets was drawn from. The key is the
+        process's own, or lies beside the ledger's file (``<name>.key``).
         """
         return NAMED + hmac.new(journal.key_of(self.path), draw.encode(), "sha256").hexdigest()[:16]
 
@@ -287,8 +256,8 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         with self._current() as accountant:
             over = accountant.excess(event, times)
             if over is None or happened:
-                self._write(journal.to_line(str(label), event, times))
-                self._count(str(label), event, times)
+                self._write(journal.to_line(label, event, times))
+                self._count(label, event, times)
         if over is not None:
             raise PrivacyBudgetExceeded(f"{happened or 'this release'} {over}")
 
@@ -331,7 +300,7 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
     def _open(self, path: Path) -> None:
         """Read the file, or begin it."""
         if journal.is_new(path):
-            self._position = journal.begin(path, [self._header()])
+            self._position = journal.begin(path, self._header())
             return
         asked = self.budget
         self._refresh()
@@ -414,18 +383,14 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         """Return the δ at `epsilon` of everything recorded; one where no guarantee holds for all inputs."""
         return self._read().get_delta(epsilon, rows)
 
-    #: The ε at `delta` of everything recorded, by its shorter name.
-    spent = get_epsilon
+    spent = get_epsilon  #: The ε at `delta` of everything recorded, by its shorter name.
 
     def remaining(self, rows: Rows | None = None) -> float:
         """Return how much ε is left at the budget's δ (infinity without a budget)."""
         return math.inf if self.budget is None else max(0.0, self.budget[0] - self.get_epsilon(self.budget[1], rows))
 
     def statement(self, delta: float | None = None, rows: Rows | None = None) -> PrivacyCard:
-        """Return the privacy card at `delta`, by default the budget's or 1e-6: what was spent, and whom it protects.
-
-        It names the assumptions as well, and prints as one line.
-        """
+        """Return the privacy card at `delta`, by default the budget's or 1e-6; it prints as one line."""
         from dp_ensemble_env.privacy.statement import PrivacyCard
 
         return PrivacyCard.of(self, delta, self.rows if rows is None else rows)
@@ -463,12 +428,6 @@ def require_guarantee(event: Event, delta: float, rows: Rows = "sequential", *, 
     """Return the ε at `delta` of one such draw; refuse a draw for which no finite ε holds for all inputs.
 
     `h` is the adjacency where the event states none.
-
-    >>> from dp_ensemble_env.privacy import mechanism
-    >>> require_guarantee(mechanism("dirichlet:k=50").event([[0.6, 0.4], [0.3, 0.7]]), 1e-6)
-    Traceback (most recent call last):
-    ValueError: this draw (k=50, floor=0) has no epsilon that holds for all inputs at delta=1e-06: without a floor no \
-bound holds for all inputs, so set a floor.
     """
     epsilon = PrivacyLedger(rows=rows, h=h).record(event).spent(delta)
     if not math.isfinite(epsilon):

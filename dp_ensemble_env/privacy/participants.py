@@ -6,24 +6,17 @@ reader), and whatever is inferred (order of day and month, decimal sign, channel
 participant's own lines alone. A file with many participants is split once, without looking at a reading, and each part
 is read alone:
 
-``"files"``
-    A folder; one participant a file, of any format that `dp_ensemble_env.meter` reads. Several meters of a file are
-    one participant's.
-``"wide"``
-    Text or parquet; the first column holds the time, every other one a participant. Empty cells are not there.
-``"long"``
-    Text or parquet; the column `id_column` names the participant of each line. Several meters of a participant have
-    lines of their own, told apart as the reader does.
+* ``"files"``, a folder: one participant a file, of any format that `dp_ensemble_env.meter` reads, with all its meters;
+* ``"wide"``, text or parquet: the first column holds the time, every other one a participant;
+* ``"long"``, text or parquet: the column `id_column` names the participant of each line, whatever the meter is.
 
 A participant whose own lines cannot be read, or have another step than the declared one, is left out. A file is refused
 for its declarations, for duplicate names and for lines that cannot be split, never for somebody's readings.
 
-**Simulating.** A participant lives a number of days, each an episode of the model: it starts in a state drawn from
-`initial`, decides as the default behaviour says, and nature leads it on. The context is that of the world: its path is
-drawn once a day and is the same for all. So a participant's decisions are counted by state, and by time and context
-where the default depends on them. Which times and contexts share a matrix is the structure of a scenario, written in
-its code, and public: where the default (and the guess, if there is one) repeats itself exactly, its times and contexts
-form one class and are released together.
+**Simulating.** A participant lives a number of days, each an episode of the model. The context is that of the world:
+its path is drawn once a day and is the same for all. Which times and contexts share a matrix is the structure of a
+scenario, written in its code, and public: where the default (and the guess, if there is one) repeats itself exactly,
+its times and contexts form one class and are released together.
 """
 
 from __future__ import annotations
@@ -56,14 +49,11 @@ LAYOUTS = ("files", "wide", "long")
 #: Endings of the files that are read from a folder.
 METER_FILES = (".csv", ".parquet", ".tsv", ".txt", ".xlsx", ".xml")
 _TEXT: dict[str, Any] = {"encoding": "utf-8-sig", "errors": "surrogateescape", "newline": ""}
-#: Decisions that are simulated at a time.
-_BATCH = 4_000_000
-#: Rows of participants are drawn from Dir(30 · default), unless a spec says otherwise.
-HETEROGENEITY = 30.0
+_BATCH = 4_000_000  #: Decisions that are simulated at a time.
+HETEROGENEITY = 30.0  #: Rows of participants are drawn from Dir(30 · default), unless a spec says otherwise.
 #: Digits of the behaviour that the seed of a fleet depends on, so that rounding on another machine does not matter.
 _DIGITS = 6
-#: Fleets that are kept.
-_KEPT = 4
+_KEPT = 4  #: Fleets that are kept.
 
 
 # ------------------------------------------------------------------ reading
@@ -203,19 +193,6 @@ class SimulatedFleet(FleetMechanism):
 
     They depend on the model's behaviour, their number and their heterogeneity; the seed of a release moves the noise
     alone.
-
-    Parameters
-    ----------
-    mechanism : FleetMechanism
-    participants : int
-    heterogeneity : float
-        Rows of each are drawn from Dir(heterogeneity · default).
-
-    Examples
-    --------
-    >>> from dp_ensemble_env.privacy import mechanism
-    >>> mechanism("gaussian:epsilon=1,participants=300").spec
-    'gaussian:epsilon=1,delta=1e-06,participants=300,heterogeneity=30'
     """
 
     name: ClassVar[str] = "simulated fleet"

@@ -20,22 +20,16 @@ from dp_ensemble_env.tools.files import TooLargeError, atomic_write, check_npz, 
 from dp_ensemble_env.tools.validation import as_numeric_array, check_positive, check_stochastic
 
 FILE_FORMAT, VERSION = "dp-ensemble-release", 3
-#: Bytes that a file of a release, or one of its arrays, may have.
-LARGEST_RELEASE = 1_000_000_000
+LARGEST_RELEASE = 1_000_000_000  #: Bytes that a file of a release, or one of its arrays, may have.
 
 
 @dataclass(frozen=True, eq=False)
 class Release:
     """One private copy of the default behaviour; whatever is computed from it is post-processing.
 
-    Attributes
-    ----------
-    log_matrix : ndarray of shape (n, m), (T, n, m) or (T or 1, c, n, m)
-        Logarithms of the private probabilities, ``-inf`` where a decision (without nature: a
-        transition) is impossible. It has the shape of the default behaviour.
-    event : Event
-        The description of the draw that the ledger was charged for, as far as it is
-        public: an h that was computed from counts is left out. The seed is never kept.
+    `log_matrix` holds the logarithms of the private probabilities, ``-inf`` where a decision (without nature: a
+    transition) is impossible, in the shape of the default behaviour: (n, m), (T, n, m) or (T or 1, c, n, m). `event`
+    describes the draw that the ledger was charged for, as far as it is public. The seed is never kept.
     """
 
     log_matrix: NDArray[np.float64] = field(repr=False)
@@ -73,19 +67,9 @@ class Release:
         return support
 
     @property
-    def rows(self) -> int:
-        """Number of rows that were really drawn: a row with one successor reveals nothing but its support."""
-        return int((self.support.sum(axis=-1) > 1).sum())
-
-    @property
     def k(self) -> float:
         """Concentration of a Dirichlet release; infinity for other mechanisms, whose noise is not of that kind."""
         return float(getattr(self.event, "k", np.inf))
-
-    @property
-    def floor(self) -> float:
-        """Least probability that an entry of the support had before the draw; 0 where there is no such thing."""
-        return float(getattr(self.event, "floor", 0.0))
 
     @property
     def seeding(self) -> Seeding:
@@ -111,16 +95,6 @@ class Release:
         settings = f", {self.event.headline}" if self.event.headline else ""
         warning = f" ({SEEDED})" if self.reproducible else ""
         return f"{self.event.type.capitalize()} release of a {shape} matrix{settings}{warning}"
-
-    def _repr_html_(self) -> str:
-        from dp_ensemble_env.tools.console import card
-
-        rows = [
-            ("states", str(self.log_matrix.shape[-2])),
-            ("settings", self.event.headline),
-            ("seeding", self.seeding),
-        ]
-        return card(f"{self.event.type.capitalize()} release", rows)
 
     # ------------------------------------------------------------------ files
     def _content(self) -> tuple[dict[str, Any], NDArray[np.int64], NDArray[np.float64]]:
@@ -169,10 +143,7 @@ class Release:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, limits: float = 1.0) -> Release:
-        """Read a release written by `save`; a damaged or foreign file is refused.
-
-        So is one of more than a gigabyte, on disk or unpacked; `limits` raises that so many times.
-        """
+        """Read a release written by `save`; refuse a damaged file, or one above `limits` gigabytes, also unpacked."""
         path = readable_file(path)
         try:
             most = int(LARGEST_RELEASE * check_positive(limits, "limits"))

@@ -1,10 +1,9 @@
 """The privacy card: what was released, whom it protects, how much was spent, and on which assumptions.
 
-A number ε is no guarantee until one knows which definition of privacy it belongs to, which inputs count as neighbours,
-whom that protects, and what is assumed. A `PrivacyCard` carries all of it for everything that a ledger has on record.
-Each number on it is the ledger's. It prints as one line, beside every result; `PrivacyCard.save` writes it as Markdown
-and JSON beside a release or a run. Its fields are those of the Differential Privacy Deployments Registry
-(arXiv:2509.13509) and of NIST SP 800-226.
+A `PrivacyCard` says for everything that a ledger has on record which definition of privacy its ε belongs to, which
+inputs count as neighbours, whom that protects, and what is assumed. It prints as one line; `PrivacyCard.save` writes it
+as Markdown and JSON. Its fields are those of the Differential Privacy Deployments Registry (arXiv:2509.13509) and of
+NIST SP 800-226.
 
 >>> print(release_guarantee(k=50, h=0.03, omega=0.1, delta=1e-6, rows=20))  # doctest: +NORMALIZE_WHITESPACE
 (12.16, 1e-06)-approximate differential privacy for one release of 20 rows at k=50: rows are adjacent when two of
@@ -22,9 +21,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dp_ensemble_env.privacy.accounting.accountant import NeighboringRelation
 from dp_ensemble_env.privacy.accounting.compose import RowGroup, can_convolve, composed_epsilon
 from dp_ensemble_env.privacy.accounting.divergence import ENTRIES, Entries, check_delta, check_row_settings
+from dp_ensemble_env.privacy.adjacency import NeighboringRelation
 from dp_ensemble_env.privacy.mechanisms.base import SEEDED, Disclosure, Event
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletEvent
 from dp_ensemble_env.privacy.mechanisms.fleet_sums import FleetEvent
@@ -43,10 +42,8 @@ DETERMINISTIC = "a deterministic function of the true matrix was disclosed (nois
 ONLY_TRUTH = "what was computed comes from the true matrix itself, so epsilon is infinite"
 TWO_UNITS = "the total protects a participant only if its data move no row of the Dirichlet draws by more than h"
 BEFOREHAND = "the draws' settings were fixed beforehand, not chosen from earlier releases"
-#: The δ of a printed line where none is asked for: well below one over any number of participants here.
-DEFAULT_DELTA = 1e-6
-#: Where the card tabulates ε.
-CURVE = (1e-3, 1e-5, 1e-6, 1e-9)
+DEFAULT_DELTA = 1e-6  #: Of a printed line, unless asked for: well below one over any number of participants here.
+CURVE = (1e-3, 1e-5, 1e-6, 1e-9)  #: Where the card tabulates ε.
 MODEL = "central: a trusted curator reads the data and draws the release"
 NOT_COVERED = (
     "the curator and everyone who may read its files (no local privacy)",
@@ -132,31 +129,34 @@ class PrivacyCard:
 
     def entries(self) -> list[tuple[str, str]]:
         """Return the fields by their names, each as one text."""
-        return [
-            (name, value if isinstance(value, str) else "; ".join(value) or "none") for name, value in self._fields()
-        ]
+        return [(name, "; ".join(value)) for name, value in self._fields()]
 
-    def _fields(self) -> list[tuple[str, str | tuple[str, ...]]]:
-        return [
-            ("Flavour", self.flavour),
+    def _fields(self) -> list[tuple[str, tuple[str, ...]]]:
+        fields: list[tuple[str, tuple[str, ...]]] = [
+            ("Flavour", (self.flavour,)),
             ("Unit of protection", self.unit),
             ("Neighbouring relation", self.relation),
             ("Bound on contributions", self.contribution),
-            ("ε, δ", f"{_number(self.epsilon)}, {self.delta:g}"),
-            ("Model", self.model),
-            ("Releases", self.releases),
+            ("ε, δ", (f"{_number(self.epsilon)}, {self.delta:g}",)),
+            ("Model", (self.model,)),
+            ("Releases", (self.releases,)),
             ("Source of noise", self.noise),
-            ("Accounting", self.accounting),
-            ("Implementation", self.implementation),
+            ("Accounting", (self.accounting,)),
+            ("Implementation", (self.implementation,)),
             ("Declared public (believed, not checked)", self.declared),
             ("Assumptions", self.assumptions),
             ("Not covered", self.not_covered),
         ]
+        return [(name, values or ("none",)) for name, values in fields]
 
     def markdown(self) -> str:
         """Return the card as one page."""
         curve = "".join(f"\n| {delta:g} | {_number(epsilon)} |" for delta, epsilon in self.curve)
-        body = "\n".join(_entry(name, value) for name, value in self._fields())
+        lists = (
+            (name, (f"\n  - {one}" for one in values) if values[1:] else (" ", *values))
+            for name, values in self._fields()
+        )
+        body = "\n".join(f"- **{name}**:" + "".join(parts) for name, parts in lists)
         return f"# Privacy card\n\n{self.line}\n\n{body}\n\n| δ | ε |\n|---|---|{curve}\n"
 
     def save(self, path: str | os.PathLike[str]) -> tuple[Path, Path]:
@@ -171,14 +171,6 @@ class PrivacyCard:
 
 
 # ------------------------------------------------------------------ words
-def _entry(name: str, value: Any) -> str:
-    if isinstance(value, str):
-        return f"- **{name}**: {value}"
-    if len(value) <= 1:
-        return f"- **{name}**: {value[0] if value else 'none'}"
-    return f"- **{name}**:" + "".join(f"\n  - {one}" for one in value)
-
-
 def _plain(epsilon: float) -> float | str:
     return epsilon if math.isfinite(epsilon) else "infinity"
 
@@ -251,11 +243,7 @@ def _claims(draws: list[Event], charges: dict[Event, int], rows: str | int) -> t
 def release_guarantee(
     k: float, h: float, omega: float, delta: float, rows: int = 1, *, entries: Entries = "two"
 ) -> str:
-    """Say what one Dirichlet release would guarantee whose input has the least entry `omega`.
-
-    One unit's data touch `rows` rows, which compose (E10). Adjacent rows differ in two entries, as in Definition 1, or
-    in any number (then by the Rényi bound).
-    """
+    """Say what one Dirichlet release would guarantee, of whose `rows` rows, of entries from `omega` on, all compose."""
     check_row_settings(k, h, omega)
     rows = check_count(rows, "rows")
     check_choice(entries, "entries", ENTRIES)

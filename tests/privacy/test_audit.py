@@ -29,7 +29,6 @@ from dp_ensemble_env.privacy.accounting.divergence import adjacent_row
 from dp_ensemble_env.privacy.audit import (
     Claim,
     canary_counts,
-    discriminant,
     gaussian_lower_bound,
     guess_canary,
     with_canary,
@@ -45,33 +44,19 @@ CLAIM = worst_case_epsilon(DELTA, K, H, OMEGA)
 FLEET = Fleet.simulate(0.8 * np.eye(5) + 0.04, participants=30, seed=0, steps=50)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_the_mechanism_stays_below_its_claim(seed):
-    bound = audit_epsilon(DirichletMechanism(K), ROW, 0, 1, H, DELTA, 200_000, seed, confidence=SURE)
+def test_the_mechanism_stays_below_its_claim():
+    bound = audit_epsilon(DirichletMechanism(K), ROW, 0, 1, H, DELTA, 200_000, 0, confidence=SURE)
     assert 0.6 * CLAIM < bound <= CLAIM  # and the attack is nearly as good as theory allows
     mutant = DirichletMechanism(2 * K)  # draws with too large a k
-    bound = audit_epsilon(mutant, ROW, 0, 1, H, DELTA, 200_000, seed, confidence=SURE)
+    bound = audit_epsilon(mutant, ROW, 0, 1, H, DELTA, 200_000, 0, confidence=SURE)
     assert CLAIM < bound <= worst_case_epsilon(DELTA, 2 * K, H, OMEGA)
 
 
-def test_a_floored_mechanism_stays_below_the_claim_of_its_floor_and_a_mutant_without_it_does_not():
-    for row, kept in (([0.02, 0.01, 0.97], True), ([0.016, 0.05, 0.934], False)):
-        claim = worst_case_epsilon(DELTA, K, (1 - 3 * OMEGA) * H, OMEGA)
-        drawn = DirichletMechanism(K, OMEGA if kept else 0.0)
-        bound = audit_epsilon(drawn, row, 0, 1, H, DELTA, 200_000, 2, confidence=SURE)
-        assert (0.2 * claim < bound <= claim) == kept and (bound > claim) != kept
-
-
-@pytest.mark.parametrize("kind", ["taylor", "digamma"])
-def test_a_policy_on_the_true_matrix_is_unbounded(kind):
+def test_a_policy_on_the_true_matrix_is_unbounded():
     """E8: noise-aware is not private."""
-    from scipy.special import digamma
 
     def policy(row):
-        if kind == "taylor":
-            log_row = np.log(row) - (1 - row) / (2 * row * (K + 1))
-        else:
-            log_row = digamma(K * row) - digamma(K)
+        log_row = np.log(row) - (1 - row) / (2 * row * (K + 1))  # Taylor
         return solve(np.tile(log_row, (3, 1)), np.array([[0.0] * 3, [0.0, 3.0, -2.0]]), 15.0).policy
 
     rows = ROW, adjacent_row(ROW, 0, 1, H)
@@ -83,14 +68,11 @@ def test_a_policy_on_the_true_matrix_is_unbounded(kind):
         audit_pair(lambda row: rng.dirichlet(K * row), *rows)
 
 
-@pytest.mark.parametrize("samples", [4, 16])
-def test_an_average_tracks_the_composed_epsilon(samples):
+def test_an_average_tracks_the_composed_epsilon():
     """E9: the average of N draws is as private as N releases, not as one."""
-    composed = composed_epsilon(DELTA, [RowGroup(K, OMEGA, H, samples)])
-    drawn = DirichletMechanism(K)
-    bound = audit_epsilon(drawn, ROW, 0, 1, H, DELTA, 60_000, 4, samples=samples, confidence=SURE)
-    assert CLAIM < bound <= composed
-    assert bound > 0.6 * composed
+    composed = composed_epsilon(DELTA, [RowGroup(K, OMEGA, H, 4)])
+    bound = audit_epsilon(DirichletMechanism(K), ROW, 0, 1, H, DELTA, 60_000, 4, samples=4, confidence=SURE)
+    assert CLAIM < 0.6 * composed < bound <= composed
 
 
 def test_clopper_pearson_against_scipy():
@@ -128,9 +110,7 @@ def test_audit_refuses_bad_input():
     assert "with confidence" in str(audit_samples(np.arange(10.0), np.arange(10.0), 0.05))
 
 
-@pytest.mark.parametrize("norm", [1, 2])
-@pytest.mark.parametrize("n", [3, 6, 7])
-@pytest.mark.parametrize("kind", ["stays", "jumps"])
+@pytest.mark.parametrize(("norm", "n", "kind"), [(1, 3, "stays"), (2, 6, "jumps"), (2, 7, "stays")])
 def test_the_canary_contributes_all_that_the_clip_allows(norm, n, kind):
     fleet = Fleet(canary_counts(n, kind)[None])
     contribution = Layout.of(fleet, norm).contributions(fleet.counts)[0]
@@ -171,25 +151,6 @@ def test_the_gaussian_bound_approaches_the_exact_epsilon():
             assert bound < gaussian_epsilon(delta, 1 / shift) == pytest.approx(bound, rel=0.01)
 
 
-def test_the_discriminant_is_fishers():
-    rng = np.random.default_rng(2)
-    root = np.array([[1.0, 0.0, 0.0], [0.8, 0.5, 0.0], [0.0, 0.3, 2.0]])
-    apart = np.array([0.3, -0.1, 0.5])
-    first, second = (rng.normal(size=(200_000, 3)) @ root.T + mean for mean in (apart, np.zeros(3)))
-    found, best = discriminant(first, second), np.linalg.solve(root @ root.T, apart)
-    np.testing.assert_allclose(found / found[2], best / best[2], atol=0.05)
-
-
-def test_a_difference_without_noise_is_found_among_noise():
-    """Two features with the same noise: their difference tells the inputs apart with certainty."""
-    rng = np.random.default_rng(3)
-    noise = rng.normal(size=(2, 2000, 1))
-    first = np.hstack([noise[0], 3.0 * noise[0] + 1e-3])
-    second = np.hstack([noise[1], 3.0 * noise[1]])
-    shown = guess_canary(first, second, Claim(1.0, 0.0), confidence=SURE).epsilon
-    assert shown > math.log(1000 / 20)
-
-
 def test_a_direction_that_only_fits_the_noise_shows_nothing():
     """Many features and few draws: the first half looks separated, the second half is what counts."""
     rng = np.random.default_rng(4)
@@ -200,49 +161,7 @@ def test_a_direction_that_only_fits_the_noise_shows_nothing():
 
 
 # ------------------------------------------------------------------ from the file on
-STAMPS = np.datetime64("2024-07-01T00:00") + np.arange(24 * 20) * np.timedelta64(1, "h")
-#: Planted participants: readings by stamp. Each would change what others contribute if anything were inferred from all.
-OUTLIERS = {
-    "jumps from end to end": lambda t: [f"{1e9 * (i % 2)}" for i in range(len(t))],
-    "never leaves its level": lambda t: ["1.5"] * len(t),
-    "another decimal sign": lambda t: [f"{i % 6},5" for i in range(len(t))],
-    "no number at all": lambda t: ["off"] * len(t),
-    "one reading": lambda t: ["3.0", *[""] * (len(t) - 1)],
-    "negative": lambda t: [f"-{i % 5}" for i in range(len(t))],
-    "every other hour": lambda t: ["2.0" if i % 2 else "" for i in range(len(t))],
-}
-
-
-def planted_files(folder, outlier, participants=12):
-    rng = np.random.default_rng(3)
-    others = np.clip(2.0 + np.cumsum(rng.choice([-0.5, 0.0, 0.5], (len(STAMPS), participants)), axis=0), 0.1, 5.9)
-    columns = [[f"{kw:.2f}" for kw in column] for column in others.T]
-    for name, extra in (("present", [OUTLIERS[outlier](STAMPS)]), ("absent", [])):
-        head = ["time", *(f"m{i} (kW)" for i in range(participants)), *["planted (kW)"] * len(extra)]
-        rows = zip([str(stamp).replace("T", " ") for stamp in STAMPS], *columns, *extra, strict=True)
-        (folder / f"{name}.csv").write_text("\n".join(";".join(row) for row in [head, *rows]) + "\n")
-    return folder / "present.csv", folder / "absent.csv"
-
-
-def audit_files(attacked, present, absent, draws, confidence=0.99):
-    """Attack the noisy numbers that are drawn from two files which differ by one participant."""
-    seeds, sides = np.random.default_rng(0), []
-    for path in (present, absent):
-        fleet = Fleet.read(path, **DECLARED)
-        event = attacked.event(fleet, seeding="seed")
-        permits = (make_permit(event, int(seeds.integers(2**62)), fleet) for _ in range(draws))
-        sides.append(np.stack([attacked.noisy(fleet, permit).ravel() for permit in permits]))
-    claim = Claim.of(event, delta=1e-6)
-    return guess_canary(*sides, claim, confidence=confidence), claim
-
-
 DECLARED = {"edges": [0, 2, 4, 6], "step_minutes": 60, "stamp": "start", "delimiter": ";"}
-
-
-@pytest.mark.parametrize("outlier", OUTLIERS)
-def test_a_claim_holds_from_the_file_on(outlier, tmp_path):
-    shown, claim = audit_files(GaussianMechanism(4.0, 1e-6), *planted_files(tmp_path, outlier), draws=1000)
-    assert shown.epsilon <= claim.epsilon == pytest.approx(4.0, rel=1e-6)
 
 
 @dataclass(frozen=True)
@@ -254,9 +173,24 @@ class TooSensitive(GaussianMechanism):
 
 
 def test_a_planted_sensitivity_is_caught_from_the_file_on(tmp_path):
-    files = planted_files(tmp_path, "jumps from end to end")
-    settings = {"draws": 6000, "confidence": 0.999}
-    honest, claim = audit_files(GaussianMechanism(4.0, 1e-6), *files, **settings)
-    caught, same = audit_files(TooSensitive(4.0, 1e-6), *files, **settings)
-    assert same == claim and honest.epsilon <= claim.epsilon < caught.epsilon
-    assert honest.epsilon > 0.7 * claim.epsilon  # the attack is nearly as strong as the claim allows
+    """Two files, with and without a participant who jumps from end to end, and attacks on what is drawn from them."""
+    rng, fleets = np.random.default_rng(3), []
+    stamps = np.datetime64("2024-07-01T00:00") + np.arange(24 * 20) * np.timedelta64(1, "h")
+    others = np.clip(2.0 + np.cumsum(rng.choice([-0.5, 0.0, 0.5], (len(stamps), 12)), axis=0), 0.1, 5.9)
+    columns = [[f"{kw:.2f}" for kw in column] for column in others.T]
+    for planted in ([[f"{1e9 * (i % 2)}" for i in range(len(stamps))]], []):
+        head = ["time", *(f"m{i} (kW)" for i in range(12)), *["planted (kW)"] * len(planted)]
+        rows = zip([str(stamp).replace("T", " ") for stamp in stamps], *columns, *planted, strict=True)
+        (tmp_path / "fleet.csv").write_text("\n".join(";".join(row) for row in [head, *rows]) + "\n")
+        fleets.append(Fleet.read(tmp_path / "fleet.csv", **DECLARED))
+
+    def attacked(made):
+        seeds, sides = np.random.default_rng(0), []
+        for fleet in fleets:
+            event = made.event(fleet, seeding="seed")
+            permits = (make_permit(event, int(seeds.integers(2**62)), fleet) for _ in range(6000))
+            sides.append(np.stack([made.noisy(fleet, permit).ravel() for permit in permits]))
+        return guess_canary(*sides, Claim.of(event, delta=1e-6), confidence=0.999).epsilon
+
+    assert 0.7 * 4.0 < attacked(GaussianMechanism(4.0, 1e-6)) <= 4.0  # nearly as strong as the claim allows
+    assert attacked(TooSensitive(4.0, 1e-6)) > 4.0

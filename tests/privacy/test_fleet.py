@@ -42,7 +42,6 @@ def test_records_that_fit_no_model_are_refused():
     for records, words in (
         ([[[0, 0, 3, 0]]], "record 0 of participant 0 has 3 in column 2, but the shape"),
         ([[], [[0, 0, 0, -1]]], "participant 1 has -1 in column 3"),
-        ([[[0, 1, 2]]], "rows of 4 whole numbers"),
         ([[[0.0, 0.0, 0.0, 0.0]]], "rows of 4 whole numbers"),
     ):
         with pytest.raises(ValueError, match=words):
@@ -67,8 +66,9 @@ def test_transitions_are_counted_but_not_across_gaps():
 
 
 def test_counts_are_kept_small_and_cannot_be_changed():
-    few, many = (Fleet.simulate(CHAIN, number, seed=1, steps=50) for number in (3, 70))
+    few, many, other = (Fleet.simulate(CHAIN, number, seed, steps=50) for number, seed in ((3, 1), (70, 1), (3, 2)))
     assert repr(few) == str(many) == "Fleet(3 levels)"  # no text of a fleet tells what is private
+    assert (few.counts != other.counts).any() and Fleet.simulate(CHAIN, 0).participants == 0
     fleet = Fleet(np.full((2, 2, 2), 70_000))
     assert fleet.counts.dtype == np.uint32 and Fleet(np.ones((2, 2, 2), dtype=int)).counts.dtype == np.uint16
     with pytest.raises(ValueError):
@@ -85,26 +85,6 @@ def test_alike_participants_follow_the_matrix():
     error = np.sqrt(CHAIN * (1 - CHAIN) / seen)
     assert (np.abs(counts / seen - CHAIN) <= 4.5 * error).all()
     assert_allclose(seen[:, 0] / seen.sum(), stationary(CHAIN), atol=0.01)
-    assert_allclose(stationary(CHAIN) @ CHAIN, stationary(CHAIN), atol=1e-12)
-
-
-def test_participants_differ_as_dirichlet_rows_do():
-    kappa, number = 8.0, 4000
-    fleet = Fleet.simulate(np.full((2, 2), 0.5), number, seed=5, heterogeneity=kappa, steps=2000)
-    rows = fleet.counts[:, 0] / np.maximum(fleet.counts[:, 0].sum(axis=1, keepdims=True), 1)
-    share = rows[fleet.counts[:, 0].sum(axis=1) > 200, 0]
-    # Beta(4, 4): variance 1/36, known here to some 3 %, and the binomial error adds at most 1/800.
-    assert abs(share.mean() - 0.5) < 4.5 * np.sqrt(1 / 36 / number) + 0.002
-    assert 0.0278 * 0.9 < share.var() < 0.0278 * 1.1 + 1 / 800
-
-
-def test_a_simulation_is_fixed_by_its_seed():
-    one, same, other = (Fleet.simulate(CHAIN, 3, seed=seed, steps=100).counts for seed in (1, 1, 2))
-    assert_array_equal(one, same)
-    assert (one != other).any()
-    assert Fleet.simulate(CHAIN, 0).participants == 0
-    with pytest.raises(ValueError, match="one \\(n, n\\) matrix"):
-        Fleet.simulate(np.stack([CHAIN, CHAIN]), 1)
 
 
 def test_no_participant_moves_a_row_of_the_pooled_chain_by_more_than_h():
@@ -125,6 +105,6 @@ def test_a_declared_support_is_all_that_is_pooled():
     support = np.array([[True, True], [False, True]])
     chain = Fleet([[[3, 1], [5, 2]]]).chain(10, support)
     assert_array_equal(chain.counts, [[3, 1], [0, 2]])
-    assert chain.dropped == 5 and chain.adjacency.source == "devices"
+    assert chain.adjacency.source == "devices"
     with pytest.raises(ValueError, match="support must be"):
         Fleet([[[3, 1], [5, 2]]]).chain(10, [[True, True], [False, False]])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import json
 import math
 import os
 import pickle
@@ -24,16 +23,13 @@ from dp_ensemble_env.privacy import (
     PrivacyLedger,
     Release,
     RowGroup,
-    adjacency_from_counts,
     composed_epsilon,
     journal,
     mechanism,
     require_guarantee,
     worst_case_epsilon,
 )
-from dp_ensemble_env.privacy.accounting import accountant as account_module
-from dp_ensemble_env.privacy.mechanisms.base import PostProcessing
-from dp_ensemble_env.privacy.statement import DETERMINISTIC
+from dp_ensemble_env.privacy.accounting import compose as account_module
 
 DEFAULT = np.array([[0.5, 0.3, 0.2], [0.4, 0.6, 0.0], [0.0, 0.0, 1.0]])
 MECHANISM = DirichletMechanism(k=50, floor=0.1)
@@ -58,20 +54,18 @@ def head_of(path: Path) -> Path:
 def tampered(lines: list[str]) -> dict[str, tuple[list[str], str]]:
     one, two, three = lines[1:]
     return {
-        "edited": ([lines[0], one, two.replace('"times": 1', '"times": 0'), three], "entry 3 .* it was edited"),
         "cheaper": ([lines[0], one.replace('"k": 50.0', '"k": 5.0'), two, three], "entry 2 .* it was edited"),
-        "unlabelled": ([lines[0], one, two.replace('"two"', '"zwei"'), three], "entry 3 .* it was edited"),
         "budget": ([lines[0].replace('"h": 0.03', '"h": 0.01'), one, two, three], "entry 1 .* it was edited"),
         "deleted": ([lines[0], one, three], "entry 3 .* lines before it were deleted or moved"),
         "reordered": ([lines[0], two, one, three], "entry 2 .* lines before it were deleted or moved"),
-        "repeated": ([lines[0], one, one, two, three], "entry 3 .* lines before it were deleted or moved"),
         "beheaded": (lines[1:], "is no dp-ensemble-ledger|entry 1 .* edited"),
         "end gone": (lines[:-1], "ends after 3 lines, but its head counts 4: the last ones were deleted"),
-        "all gone": (lines[:1], "ends after 1 lines, but its head counts 4"),
         "end edited": ([*lines[:3], three.replace('"times": 1', '"times": 2')], "entry 4 .* it was edited"),
-        "no digest": ([lines[0], one, '{"label": "", "times": 1, "event": {"type": "post-processing"}}\n'], "entry 3"),
+        "no digest": ([lines[0], one, '{"label": "", "times": 1, "event": {"type": "deterministic"}}\n'], "entry 3"),
         "nonsense": ([lines[0], "nonsense\n", two, three], "entry 2 of the ledger .* is damaged"),
         "empty": ([], "is no dp-ensemble-ledger of version 3"),
+        "foreign": (["[1]\n"], "is no dp-ensemble-ledger of version 3"),
+        "no text": (["\udcff\udcfe\n"], "is no dp-ensemble-ledger of version 3"),
     }
 
 
@@ -146,37 +140,16 @@ def test_the_adjacency_of_the_floored_rows_is_what_is_charged():
 
 
 def test_a_release_and_its_plan_cost_the_same_and_n_samples_are_n_releases():
-    release = MECHANISM.release(DEFAULT)
-    one = PrivacyLedger().record(release, 0.03)
+    one, many = PrivacyLedger().record(MECHANISM.release(DEFAULT), 0.03), PrivacyLedger()
     assert one.spent(1e-6) == PrivacyLedger().record(PLAN, 0.03).spent(1e-6)
-    many = PrivacyLedger()
     for episode in range(7):
         many.record(PLAN, 0.03, label=f"episode {episode}")
-    assert many.releases == 7
-    assert many.spent(1e-6) == PrivacyLedger().record(PLAN, 0.03, times=7).spent(1e-6)
+    assert many.releases == 7 and many.spent(1e-6) == PrivacyLedger().record(PLAN, 0.03, times=7).spent(1e-6)
     assert many.spent(1e-6) == pytest.approx(composed_epsilon(1e-6, [g._replace(number=7) for g in GROUPS]))
-    assert many.spent(1e-6) > 2 * one.spent(1e-6)
     permit = many.charge(PLAN, times=2)  # which pays for no more draws than were charged
     assert many.releases == 9 and len({MECHANISM.draw(DEFAULT, permit).digest for _ in range(2)}) == 2
     with pytest.raises(ValueError, match="2 draws, made already"):
         MECHANISM.draw(DEFAULT, permit)
-    one.record(DirichletEvent(10, 0.05, (3, 2, 1)), [0.02, 0.01, 0.5])
-    extra = [RowGroup(10, 0.05, 0.85 * 0.02), RowGroup(10, 0.05, 0.9 * 0.01)]
-    assert one.spent(1e-6) == pytest.approx(composed_epsilon(1e-6, GROUPS + extra))
-
-
-def test_time_dependent_matrices_and_free_rows():
-    stack = np.stack([DEFAULT, DEFAULT])
-    plan = MECHANISM.event(stack)
-    assert plan.successors == (3, 2, 1, 3, 2, 1)
-    twice = [g._replace(number=2) for g in GROUPS]
-    assert PrivacyLedger().record(plan, 0.03).spent(1e-6) == pytest.approx(composed_epsilon(1e-6, twice))
-    assert PrivacyLedger().record(plan, [0.03] * 3).spent(1e-6) == pytest.approx(composed_epsilon(1e-6, twice))
-    # One successor each: nothing to learn. And a floor that leaves only uniform rows.
-    for free in (DirichletEvent(50, 0.0, (1, 1)), DirichletEvent(50, 0.5, (2, 2))):
-        assert PrivacyLedger().record(free).spent(1e-6) == 0.0
-    with pytest.raises(ValueError, match="h has 4 values for 6 rows"):
-        PrivacyLedger().record(plan, [0.03] * 4)
 
 
 @pytest.mark.parametrize("rows", ["parallel", 1, 2])
@@ -190,8 +163,6 @@ def test_a_unit_touches_rows_of_every_time_of_a_time_varying_matrix(rows):
     mixed = DirichletEvent(50, 0.1, (2, 3, 3, 2), [0.05, 0.05, 0.01, 0.01], steps=2)
     groups = [RowGroup(50, 0.1, 0.8 * 0.05), RowGroup(50, 0.1, 0.8 * 0.01)]
     assert PrivacyLedger().record(mixed).spent(1e-6, rows="parallel") == pytest.approx(composed_epsilon(1e-6, groups))
-    with pytest.raises(ValueError, match="4 rows cannot belong to 3 matrices"):
-        DirichletEvent(50, 0.1, (2, 3, 3, 2), steps=3)
 
 
 def test_a_disclosure_exceeds_any_finite_budget_and_stays_on_record(tmp_path):
@@ -200,16 +171,8 @@ def test_a_disclosure_exceeds_any_finite_budget_and_stays_on_record(tmp_path):
     with pytest.raises(PrivacyBudgetExceeded, match="the disclosure is on record, but .*epsilon=inf"):
         ledger.record_deterministic("Taylor policy of the true matrix")
     assert PrivacyLedger(path).spent(0.999) == math.inf and PrivacyLedger(path).remaining() == 0.0
-    with pytest.raises(PrivacyBudgetExceeded):  # nothing fits any more
-        PrivacyLedger(path).record(DirichletEvent(1e-6, 0.3, (3, 2)), 1e-6)
-    PrivacyLedger(path).record(PostProcessing(), label="a plan made on an earlier release")
-
-
-def test_different_h_k_and_floor_are_different_entries():
-    ledger = PrivacyLedger()
-    for k, floor, h in ((50, 0.1, 0.03), (50, 0.1, 0.02), (50, 0.05, 0.03), (60, 0.1, 0.03), (50, 0.1, 0.03)):
-        ledger.release(DirichletMechanism(k, floor), DEFAULT, 0, h=h)
-    assert ledger.releases == 5 and len(ledger.charges) == 4
+    with pytest.raises(ValueError, match="record takes a Release or an Event"):
+        PrivacyLedger(path).record(DEFAULT, 0.03)
 
 
 def test_a_draw_without_a_guarantee_is_refused_where_one_is_required():
@@ -219,19 +182,6 @@ def test_a_draw_without_a_guarantee_is_refused_where_one_is_required():
     with pytest.raises(ValueError, match=r"k=50, floor=0\) has no epsilon that holds for all inputs .* set a floor"):
         require_guarantee(DirichletMechanism(50).event(DEFAULT), 1e-6)
     assert PrivacyLedger.of_process().releases == 0
-
-
-def test_what_is_not_a_release():
-    ledger = PrivacyLedger().record(PLAN, 0.03)
-    spent = ledger.spent(1e-6)
-    ledger.record(PostProcessing(), label="Taylor policy of the released matrix")
-    assert ledger.spent(1e-6) == spent and math.isfinite(spent)
-    ledger.record_deterministic("Taylor policy of the true matrix")  # E8
-    assert ledger.spent(1e-6) == ledger.spent(0.99) == math.inf
-    assert DETERMINISTIC in str(ledger.statement()) and "no guarantee" in str(ledger.statement())
-    with pytest.raises(ValueError, match="record takes a Release or an Event"):
-        ledger.record(DEFAULT, 0.03)
-    assert PrivacyLedger().spent(1e-6) == 0.0 and "nothing was released" in str(PrivacyLedger().statement())
 
 
 def test_a_release_over_budget_is_refused_before_it_is_drawn(tmp_path):
@@ -260,11 +210,6 @@ def test_a_drawn_release_is_recorded_even_if_it_overspends():
 def test_the_budget_stops_at_the_right_number_of_draws_and_composes_rarely(monkeypatch):
     calls, real = [], account_module.total_epsilon
     monkeypatch.setattr(account_module, "total_epsilon", lambda *a: calls.append(1) or real(*a))
-    free = PrivacyLedger()
-    for _ in range(5000):
-        free.record(PLAN, 0.03)
-    assert not calls and len(free.entries) == 1
-    assert free.spent(1e-6) == pytest.approx(composed_epsilon(1e-6, [g._replace(number=5000) for g in GROUPS]))
     plan = DirichletEvent(5, 0.1, (3, 3, 2))
     budget = (PrivacyLedger().record(plan, 0.03, times=300).spent(1e-6) * 1.0000001, 1e-6)
     calls.clear()
@@ -280,7 +225,7 @@ def test_the_budget_stops_at_the_right_number_of_draws_and_composes_rarely(monke
 def test_the_file_keeps_everything(tmp_path):
     path = tmp_path / "deep" / "ledger.jsonl"
     ledger = PrivacyLedger(path, budget=(50.0, 1e-6), rows=2, h=0.02)
-    ledger.record(PLAN, label="first").record(PLAN, 0.03, "second", times=3).record(PostProcessing(), label="solve")
+    ledger.record(PLAN, label="first").record(PLAN, 0.03, "second", times=3)
     again = PrivacyLedger(path)
     assert again.entries == ledger.entries and again.budget == (50.0, 1e-6) and again.rows == 2 and again.h == 0.02
     assert again.spent(1e-6) == ledger.spent(1e-6)
@@ -291,8 +236,6 @@ def test_the_file_keeps_everything(tmp_path):
     first = PrivacyLedger(tmp_path / "later.jsonl").record(PLAN, 0.03)
     PrivacyLedger(first.path, budget=(30.0, 1e-6)).record(PLAN, 0.03)  # a budget given later loses no entry
     assert first.releases == PrivacyLedger(first.path).releases == 2 and first.budget == (30.0, 1e-6)
-    lines = [json.loads(line) for line in first.path.read_text().splitlines()]  # plain JSON
-    assert lines[0]["format"] == "dp-ensemble-ledger" and lines[1]["event"]["k"] == 50.0
 
 
 @pytest.mark.parametrize(("name", "own", "other"), [("rows", "sequential", "parallel"), ("h", 0.03, 0.5)])
@@ -315,9 +258,6 @@ def test_a_missing_final_newline_loses_nothing(tmp_path):
     path.write_text(whole[:-1])
     assert labels(path) == ["one", "two", "three"] and path.read_text() == whole  # the newline is put back
     path.write_text(whole[:-1])
-    with pytest.raises(ValueError, match="shorter than it was"):
-        alive.record(PLAN, 0.03)
-    path.write_text(whole[:-1])
     PrivacyLedger(path).record(PLAN, 0.03, "four")
     assert labels(path) == ["one", "two", "three", "four"] and alive.releases == 4
 
@@ -325,23 +265,15 @@ def test_a_missing_final_newline_loses_nothing(tmp_path):
 def test_a_line_cut_short_is_dropped_only_if_its_draw_was_never_confirmed(tmp_path):
     path = tmp_path / "ledger.jsonl"
     lines = three_entries(path)
-    whole, confirmed = "".join(lines), head_of(path).read_text()
     before = PrivacyLedger(tmp_path / "two.jsonl").record(PLAN, 0.03, "one").record(PLAN, 0.02, "two")
-    unconfirmed = head_of(before.path).read_text()  # the head as it stands while the third line is being written
-    for cut in (1, 40, len(lines[3]) - 2):
-        path.write_text("".join(lines[:3]) + lines[3][:cut])
-        head_of(path).write_text(confirmed)
-        with pytest.raises(ValueError, match="entry 4 of the ledger .* is cut short; restore"):
-            PrivacyLedger(path)
-        head_of(path).write_text(unconfirmed)
-        with pytest.warns(UserWarning, match="cut short .* before its draw was made"):
-            ledger = PrivacyLedger(path)
-        assert [label for label, *_ in ledger.entries] == ["one", "two"]
-        ledger.record(PLAN, 0.01, "three")
-        assert path.read_text() == whole and head_of(path).read_text() == confirmed
-    path.write_text(whole)  # written, but the process was killed before it wrote the head: counted
-    head_of(path).write_text(unconfirmed)
-    assert labels(path) == ["one", "two", "three"] and head_of(path).read_text() == confirmed
+    path.write_text("".join(lines[:3]) + lines[3][:40])
+    with pytest.raises(ValueError, match="entry 4 of the ledger .* is cut short; restore"):
+        PrivacyLedger(path)
+    head_of(path).write_text(head_of(before.path).read_text())  # as it stands while the third line is being written
+    with pytest.warns(UserWarning, match="cut short .* before its draw was made"):
+        assert labels(path) == ["one", "two"]
+    path.write_text("".join(lines))  # written, but the process was killed before it wrote the head: counted
+    assert labels(path) == ["one", "two", "three"]
 
 
 @pytest.mark.parametrize("how", tampered(["", "", "", ""]))
@@ -350,7 +282,7 @@ def test_an_edited_deleted_or_reordered_entry_is_refused_with_its_remedy(tmp_pat
     lines = three_entries(path)
     content, message = tampered(lines)[how]
     assert content != lines
-    path.write_text("".join(content))
+    path.write_bytes("".join(content).encode(errors="surrogateescape"))
     with pytest.raises(ValueError, match=f"(?s){message}") as error:
         PrivacyLedger(path)
     assert "restore the file and its .head from a copy" in str(error.value) or "name a new file" in str(error.value)
@@ -358,32 +290,12 @@ def test_an_edited_deleted_or_reordered_entry_is_refused_with_its_remedy(tmp_pat
     assert labels(path) == ["one", "two", "three"]  # a copy puts it right
 
 
-def test_another_history_of_the_same_length_is_not_what_the_head_knows(tmp_path):
-    path, other = tmp_path / "ledger.jsonl", tmp_path / "other.jsonl"
-    three_entries(path)
-    PrivacyLedger(other).record(PLAN, 0.001, "x").record(PLAN, 0.001, "y").record(PLAN, 0.001, "z")
-    path.write_bytes(other.read_bytes())
-    with pytest.raises(ValueError, match="entry 4 of the ledger .* is not the one that its head knows"):
-        PrivacyLedger(path)
-    head_of(path).unlink()
-    with pytest.raises(ValueError, match="has lost its head"):
-        PrivacyLedger(path)
-    head_of(path).write_text("{")
-    with pytest.raises(ValueError, match="the head of the ledger .* is damaged"):
-        PrivacyLedger(path)
-    path.unlink()
-    head_of(path).write_bytes(head_of(other).read_bytes())
-    with pytest.raises(ValueError, match="is gone, but its head counts 4 lines"):
-        PrivacyLedger(path)
-
-
 def test_an_object_in_use_notices_that_its_file_shrank_or_changed(tmp_path):
     path = tmp_path / "ledger.jsonl"
     lines = three_entries(path)
     ledger = PrivacyLedger(path)
     path.write_text("".join(lines[:3]))
-    uses = (lambda: ledger.spent(1e-6), lambda: ledger.record(PLAN, 0.03), lambda: ledger.release(MECHANISM, DEFAULT))
-    for use in uses:
+    for use in (lambda: ledger.spent(1e-6), lambda: ledger.release(MECHANISM, DEFAULT)):
         with pytest.raises(ValueError, match="shorter than it was"):
             use()
     path.write_text("".join(lines) + lines[1])
@@ -391,31 +303,30 @@ def test_an_object_in_use_notices_that_its_file_shrank_or_changed(tmp_path):
         ledger.record(PLAN, 0.03)
 
 
-@pytest.mark.parametrize("content", ["", "hello\n", "[1]\n", '{"format": "other"}\n', "\udcff\udcfe\n"])
-def test_foreign_files_are_refused(tmp_path, content):
+def test_headers_of_another_version_or_lacking_a_field_and_lost_heads_are_refused(tmp_path):
     path = tmp_path / "ledger.jsonl"
-    path.write_bytes(content.encode(errors="surrogateescape"))
-    with pytest.raises(ValueError, match="is no dp-ensemble-ledger of version 3; name a new file"):
-        PrivacyLedger(path)
-
-
-def test_headers_of_another_version_without_a_digest_or_lacking_a_field_are_refused(tmp_path):
-    path = tmp_path / "ledger.jsonl"
-    for version in (1, 2, 4, "3", None):
-        journal.begin(path, [{**HEADER, "version": version}])
-        with pytest.raises(ValueError, match="is no dp-ensemble-ledger of version 3; name a new file"):
+    for header, words in (
+        ({**HEADER, "version": 2}, "is no dp-ensemble-ledger of version 3; name a new file"),
+        ({key: value for key, value in HEADER.items() if key != "h"}, "the first line of the ledger .* has no 'h'"),
+    ):
+        journal.begin(path, header)
+        with pytest.raises(ValueError, match=words):
             PrivacyLedger(path)
-    for name in ("budget", "rows", "h"):
-        journal.begin(path, [{key: value for key, value in HEADER.items() if key != name}])
-        with pytest.raises(ValueError, match=f"the first line of the ledger .* has no '{name}'; restore"):
+    journal.begin(path, HEADER)
+    for head, words in (
+        ('{"entries": 1, "chain": ""}', "entry 1 of the ledger .* is not the one that its head knows"),
+        ("{", "the head of the ledger .* is damaged"),
+        (None, "has lost its head"),
+    ):
+        head_of(path).unlink() if head is None else head_of(path).write_text(head)
+        with pytest.raises(ValueError, match=words):
             PrivacyLedger(path)
-    path.write_text(json.dumps(HEADER) + "\n")
-    head_of(path).write_text(json.dumps({"entries": 1, "chain": ""}))
-    with pytest.raises(ValueError, match="entry 1 of the ledger .* is damaged"):
+    path.unlink()
+    head_of(path).write_text('{"entries": 2, "chain": ""}')
+    with pytest.raises(ValueError, match="is gone, but its head counts 2 lines"):
         PrivacyLedger(path)
-    head_of(path).unlink()
-    with pytest.raises(ValueError, match="has lost its head"):
-        PrivacyLedger(path)
+    head_of(path).write_text('{"entries": 1, "chain": ""}')  # a first line alone has paid for nothing
+    assert PrivacyLedger(path).releases == 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -465,45 +376,21 @@ def test_processes_that_share_a_file_do_not_overspend(tmp_path):
     plan = DirichletEvent(5, 0.1, (3, 2))
     budget = PrivacyLedger().record(plan, 0.03, times=12).spent(1e-6) * 1.0000001
     PrivacyLedger(path, budget=(budget, 1e-6))
-    code = (
-        "import sys\n"
-        "from dp_ensemble_env.privacy import PrivacyLedger, DirichletEvent, PrivacyBudgetExceeded\n"
-        "ledger, done = PrivacyLedger(sys.argv[1]), 0\n"
-        "for i in range(10):\n"
-        "    try: ledger.record(DirichletEvent(5, .1, (3, 2)), .03); done += 1\n"
-        "    except PrivacyBudgetExceeded: pass\n"
-        "print(done)"
-    )
+    code = """
+import sys
+from dp_ensemble_env.privacy import DirichletEvent, PrivacyBudgetExceeded, PrivacyLedger
+ledger, done = PrivacyLedger(sys.argv[1]), 0
+for i in range(10):
+    try:
+        ledger.record(DirichletEvent(5, .1, (3, 2)), .03)
+        done += 1
+    except PrivacyBudgetExceeded:
+        pass
+print(done)
+"""
     command = [sys.executable, "-c", code, str(path)]
     workers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) for _ in range(2)]
-    done = [int(worker.communicate()[0]) for worker in workers]
-    assert sum(done) == 12 == PrivacyLedger(path).releases
-
-
-def test_processes_that_race_and_are_killed_never_undercount(tmp_path):
-    path = tmp_path / "ledger.jsonl"
-    code = (
-        "import sys; from dp_ensemble_env.privacy import PrivacyLedger, DirichletEvent\n"
-        "ledger = PrivacyLedger(sys.argv[1])\n"
-        "for i in range(100000):\n"
-        "    ledger.record(DirichletEvent(50, .1, (3, 2)), .03, sys.argv[2]); print(i, flush=True)"
-    )
-    command = [sys.executable, "-W", "ignore", "-c", code, str(path)]
-    workers = [subprocess.Popen([*command, name], stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) for name in "abc"]
-    confirmed = []
-    for worker, enough in zip(workers, (5, 15, 30), strict=True):  # killed one after the other, while the rest goes on
-        assert worker.stdout is not None
-        while int(worker.stdout.readline()) < enough:
-            pass
-        worker.kill()
-        confirmed.append(max([enough, *(int(line) for line in worker.stdout.read().split())]) + 1)
-        worker.wait()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        entries = PrivacyLedger(path).entries
-    for name, least in zip("abc", confirmed, strict=True):
-        found = sum(times for label, _, times in entries if label == name)
-        assert least <= found <= least + 1
+    assert sum(int(worker.communicate()[0]) for worker in workers) == 12 == PrivacyLedger(path).releases
 
 
 def test_what_leaves_is_priced_under_the_ledgers_own_h():
@@ -514,7 +401,7 @@ def test_what_leaves_is_priced_under_the_ledgers_own_h():
     away = PrivacyLedger.from_json(ledger.record(event).to_json())
     stated = PrivacyLedger(h=0.1).record(event.public)
     assert away.spent(1e-6) == stated.spent(1e-6) > PrivacyLedger(h=0.03).record(event.public).spent(1e-6)
-    assert [one.h for one in away.charges] == [(0.1,)]
+    assert [one.h for one in away.charges] == [(0.1,)] and "by h=0.1" in str(away.statement())
 
 
 def test_what_spends_cannot_be_copied(tmp_path):
@@ -526,17 +413,13 @@ def test_what_spends_cannot_be_copied(tmp_path):
         assert twin.entries == ledger.entries and twin.budget == ledger.budget and twin.rows == ledger.rows
         assert twin.spent(1e-6) == ledger.spent(1e-6) and twin.statement() == ledger.statement()
         assert twin.declared == ("levels",)
-        for spend in (
-            lambda twin=twin: twin.record(PLAN, 0.03),
-            lambda twin=twin: twin.release(MECHANISM, DEFAULT, 0),
-            lambda twin=twin: twin.record(MECHANISM.release(DEFAULT, 0)),
-        ):
+        for spend in (lambda twin=twin: twin.record(PLAN, 0.03), lambda twin=twin: twin.release(MECHANISM, DEFAULT, 0)):
             with pytest.raises(ValueError, match="a copy of a ledger, which cannot spend"):
                 spend()
     ledger = PrivacyLedger(tmp_path / "ledger.jsonl").record(PLAN, 0.03)
     twin = pickle.loads(pickle.dumps(ledger)).record(PLAN, 0.03)  # with a file the copy goes on writing to it
     assert ledger.releases == twin.releases == PrivacyLedger(tmp_path / "ledger.jsonl").releases == 2
-    for text in ("", "{}", "[]", '{"format": "dp-ensemble-ledger", "version": 1}'):
+    for text in ("", "[]", '{"format": "dp-ensemble-ledger", "version": 1}'):
         with pytest.raises(ValueError, match="no ledger"):
             PrivacyLedger.from_json(text)
 
@@ -546,9 +429,7 @@ def test_misspelt_terms_are_refused_before_anything_is_charged():
     fleet = Fleet.simulate(DEFAULT, 20, seed=1, steps=50)
     for name, data, wrong in (
         ("dirichlet:k=50,floor=0.1", DEFAULT, {"suport": DEFAULT > 0}),
-        ("gaussian:epsilon=1", fleet, {"gess": DEFAULT}),
         ("posterior:epsilon=1", fleet, {"h": 0.03}),
-        ("public", DEFAULT, {"support": DEFAULT > 0}),
     ):
         made, words = mechanism(name), f"unknown term of a {name.split(':')[0]} draw '{next(iter(wrong))}'"
         with pytest.raises(ValueError, match=words):
@@ -558,37 +439,16 @@ def test_misspelt_terms_are_refused_before_anything_is_charged():
     assert ledger.releases == 0
 
 
-def test_what_leaves_goes_without_an_adjacency_that_was_computed_from_counts(tmp_path):
-    path = tmp_path / "ledger.jsonl"
-    ledger = PrivacyLedger(path).record(PLAN, adjacency_from_counts(np.full((3, 3), 5000), 1))
-    assert json.loads(path.read_text().splitlines()[1])["event"]["entries"] == "any"
-    away = PrivacyLedger.from_json(ledger.to_json())
-    assert ledger.entries[0][1].h_source == "counts" and ledger.entries[0][1].h != (0.03,)
-    assert away.entries[0][1].h == (0.03,)  # the ledger's own, which is public
-    assert "adjacent rows differ in two entries by h=0.03" in str(away.statement())
-
-
-def test_nothing_of_the_matrix_is_kept_but_its_support():
-    other = np.array([[0.11, 0.88, 0.01], [0.9, 0.1, 0.0], [0.0, 0.0, 1.0]])
-    texts = []
-    for matrix in (DEFAULT, other):
-        ledger = PrivacyLedger()
-        release = ledger.release(MECHANISM, matrix, h=0.03)
-        texts.append((ledger.to_json(), str(ledger.statement())))
-        assert ledger.to_json().count(release.digest) == 1  # a hash of what was published
-        texts[-1] = (texts[-1][0].replace(release.digest, ""), texts[-1][1])
-    assert texts[0] == texts[1]
-
-
 def test_bad_settings():
-    for budget in (1.0, (1.0,), (0.0, 0.1), (1.0, 1.5), ("a", "b")):
+    for budget in (1.0, (0.0, 0.1), (1.0, 1.5)):
         with pytest.raises(ValueError, match="budget|delta"):
             PrivacyLedger(budget=budget)
     with pytest.raises(ValueError, match="did you mean 'sequential'"):
         PrivacyLedger(rows="sequentiel")
     with pytest.raises(ValueError, match="h must be a number"):
         PrivacyLedger().record(PLAN, 3.0)
-    with pytest.raises(ValueError, match="does not fit rows of 3"):
-        DirichletEvent(50, 0.4, (3, 2))
+    for settings, words in (({"floor": 0.4}, "does not fit rows of 3"), ({"steps": 3}, "cannot belong to 3 matrices")):
+        with pytest.raises(ValueError, match=words):
+            DirichletEvent(**{"k": 50, "floor": 0.1, "successors": (3, 2), **settings})
     with pytest.raises(ValueError, match="floor=0.4 cannot hold"):  # refused before it is charged
         PrivacyLedger().release(DirichletMechanism(50, 0.4), DEFAULT)

@@ -39,8 +39,6 @@ def write(path, text):
 def test_a_wide_file_has_one_participant_a_column(tmp_path):
     fleet = Fleet.read(write(tmp_path / "fleet.csv", WIDE), **DECLARED)
     assert_array_equal(fleet.counts, [NORTH, SOUTH])  # 9 kW lies beyond the edges, in the outermost level
-    semicolons = write(tmp_path / "other.csv", WIDE.replace(",", ";").replace(".", ","))
-    assert_array_equal(Fleet.read(semicolons, delimiter=";", **DECLARED).counts, fleet.counts)
     pytest.importorskip("pyarrow")
     import pyarrow as pa
     from pyarrow import parquet
@@ -91,12 +89,9 @@ def test_who_cannot_be_read_is_left_out_and_named_to_the_operator_alone(tmp_path
 
 
 def test_another_step_is_averaged_or_left_out(tmp_path):
-    quarter = (
-        "time,kw\n2024-07-01 00:00,1\n2024-07-01 00:15,3\n2024-07-01 00:30,2\n2024-07-01 00:45,2\n2024-07-01 01:00,5"
-    )
-    hourly = "time,kw\n2024-07-01 00:00,1\n2024-07-01 01:00,2\n2024-07-01 02:00,2\n"
-    write(tmp_path / "a.csv", quarter)
-    write(tmp_path / "b.csv", hourly)
+    quarters = (f"2024-07-01 0{i // 4}:{15 * (i % 4):02},{kw}" for i, kw in enumerate((1, 3, 2, 2, 5)))
+    write(tmp_path / "a.csv", "\n".join(["time,kw", *quarters]))
+    write(tmp_path / "b.csv", "time,kw\n2024-07-01 00:00,1\n2024-07-01 01:00,2\n2024-07-01 02:00,2\n")
     fleet = Fleet.read(tmp_path, **DECLARED)
     assert fleet.participants == 1 and "every 60 minutes, and 15 were declared" in fleet.left_out["b.csv"]
     hours = Fleet.read(tmp_path, **{**DECLARED, "step_minutes": 30})
@@ -109,12 +104,9 @@ def test_files_are_refused_for_their_declarations_and_duplicate_names(tmp_path):
         ({"edges": [0, 2, 1]}, "edges must increase"),
         ({"step_minutes": 0}, "step_minutes"),
         ({"delimiter": "|"}, "names no columns"),
-        ({"layout": "tall"}, "layout"),
     ):
         with pytest.raises(ValueError, match=words):
             Fleet.read(path, **{**DECLARED, **wrong})
-    with pytest.raises(TypeError, match="edges"):
-        Fleet.read(path, step_minutes=15)
     assert Fleet.read(path, exclude=["2024-07-01"], **DECLARED).counts.sum() == 0
     with pytest.raises(ValueError, match="'north' is in .* twice"):
         Fleet.read(write(tmp_path / "twice.csv", "time,north,north\n2024-07-01 00:00,1,2\n"), **DECLARED)
@@ -123,9 +115,7 @@ def test_files_are_refused_for_their_declarations_and_duplicate_names(tmp_path):
 
 
 #: How one participant writes its readings: step in minutes, decimal sign, order of the date, cells that are no numbers.
-STYLES = st.sampled_from(
-    ["plain", "hourly", "comma", "day first", "words", "negative", "net", "empty", "spike", "late"]
-)
+STYLES = st.sampled_from(["plain", "hourly", "comma", "day first", "words", "negative", "net", "empty", "late"])
 
 
 def column(style: str, seed: int) -> dict[str, str]:
@@ -136,8 +126,8 @@ def column(style: str, seed: int) -> dict[str, str]:
     stamps = start + np.arange(0, 12 * 96, 4 if style == "hourly" else 1) * np.timedelta64(15, "m")
     cells = [f"{value:.2f}" for value in rng.uniform(0.1, 6.0, len(stamps))]
     cells = [cell.replace(".", ",") for cell in cells] if style == "comma" else cells
-    if style in ("words", "negative", "spike"):
-        cells[5] = {"words": "offline", "negative": "-3.0", "spike": "9e9"}[style]
+    if style in ("words", "negative"):
+        cells[5] = {"words": "offline", "negative": "-3.0"}[style]
     shape = "%d/%m/%Y %H:%M" if style == "day first" else "%Y-%m-%d %H:%M"
     cells = [] if style == "empty" else cells
     return {one.item().strftime(shape): cell for one, cell in zip(stamps, cells, strict=False)}
@@ -180,17 +170,6 @@ def test_dropping_one_participant_leaves_every_other_count(tmp_path_factory, lay
     assert everyone == others
 
 
-def test_a_quarter_hour_meter_beside_hourly_ones_changes_nothing_for_them(tmp_path):
-    """Read as one file, the step was the quarter hour, and nobody else had a transition left."""
-    people = {f"p{i}": column("hourly", i) for i in range(5)}
-    options = {**DECLARED, "delimiter": ";", "step_minutes": 60}
-    alone = Fleet.read(written("wide", people, tmp_path / "alone.csv"), **options)
-    beside = Fleet.read(written("wide", {**people, "fast": column("plain", 9)}, tmp_path / "beside.csv"), **options)
-    assert alone.counts.sum() > 1000
-    assert_array_equal(beside.counts[:5], alone.counts)
-    assert beside.participants == 6
-
-
 # ------------------------------------------------------------------ simulating
 DAYS = 12
 
@@ -218,9 +197,8 @@ def make(lead=(), nature_lead=(), n=4, m=3, c=2, horizon=5, contexts=True, natur
 
 MODELS = {
     "times and contexts": make((5, 2), (5, 2)),
-    "contexts": make((1, 2), (2,)[:0]),
+    "contexts": make((1, 2)),
     "times": make((5,), (5,), contexts=False),
-    "one matrix, nature of each time and context": make((), (5, 2)),
     "no nature": make((1, 2), nature=False),
 }
 
@@ -263,15 +241,6 @@ def test_participants_visit_and_decide_as_the_model_says(name):
     assert (np.abs(counts / np.maximum(seen, 1)[..., None] - default) <= 4.5 * error + (seen == 0)[..., None]).all()
 
 
-def test_all_participants_of_a_day_meet_the_same_contexts():
-    model = MODELS["times and contexts"]
-    counts = scenarios.participants(model, 50, days=DAYS, seed=8).counts.sum(axis=(-1, -2))
-    assert (counts == counts[0]).all()  # (time, context) pairs as often for everyone
-    assert_array_equal(counts[0].sum(axis=1), np.full(5, DAYS))
-    other = scenarios.participants(model, 1, days=DAYS, seed=9).counts.sum(axis=(-1, -2))
-    assert (other[0] != counts[0]).any()
-
-
 def test_what_repeats_itself_in_the_default_is_one_class():
     day, night = (rows(np.random.default_rng(seed), 4, 3) for seed in (1, 2))
     model = make((5,), (), contexts=False, default=np.stack([night, day, day, day, night]))
@@ -281,7 +250,6 @@ def test_what_repeats_itself_in_the_default_is_one_class():
     assert fleet.counts[:, 0].sum() == 40 * 3 * 2
     release = mechanism("gaussian:epsilon=1").release(fleet, 1)
     assert_array_equal(release.matrix[1], release.matrix[3])
-    # A guess that tells them apart makes them differ.
     guess = np.stack([day, night, day, day, night])
     assert_array_equal(classes_of(model.override(guess=guess)), [0, 1, 2, 2, 3])
     assert classes_of(MODELS["times"]) is None
@@ -304,23 +272,18 @@ def test_a_scenario_may_say_how_its_participants_differ():
     model = MODELS["contexts"]
 
     def hook(model, count, days, rng):
-        assert isinstance(rng, np.random.Generator)
         return [[(t, 1, 2, i % 3) for t in range(model.horizon)] * days for i in range(count)]
 
     scenarios.register("hooked", lambda seed: model, Card("Hooked", "A test."), participants=hook)
     try:
-        assert scenarios.has_participants("hooked") and not scenarios.has_participants("campus-event")
         fleet = scenarios.participants("hooked", 3, days=2)
         expected = np.zeros((3, *model.default.shape), dtype=int)
         expected[np.arange(3), 0, 1, 2, np.arange(3)] = 2 * model.horizon
         assert_array_equal(fleet.counts, expected)
-        assert scenarios.participants("hooked", 3, days=2, heterogeneity=5.0).counts.sum() == 3 * 2 * model.horizon
-        assert (scenarios.participants(model, 3, days=2).counts != expected).any()
     finally:
         scenarios.remove("hooked")
-    for wrong in ({"n": -1}, {"n": 1, "days": 0}, {"n": 1, "heterogeneity": -1.0}):
-        with pytest.raises(ValueError):
-            scenarios.participants(model, **wrong)
+    with pytest.raises(ValueError, match="heterogeneity"):
+        scenarios.participants(model, 1, heterogeneity=-1.0)
 
 
 @pytest.mark.parametrize("name", scenarios.names())
@@ -333,10 +296,6 @@ def test_every_scenario_has_participants_whose_release_it_takes(name):
     release = made.release(fleet, 1, **made.terms_of(model))
     public = model.public(release)
     assert_array_equal(public.default, release.matrix)
-    for field in ("nature", "context", "coupling", "tilt_scale", "guess", "axes"):
-        assert getattr(public, field) is getattr(model, field) or np.array_equal(
-            getattr(public, field), getattr(model, field)
-        )
 
 
 # ------------------------------------------------------------------ a fleet that a spec asks for
@@ -360,8 +319,7 @@ class TestSimulatedFleet:
         assert_array_equal(first.matrix, again.matrix)
         assert (first.matrix != second.matrix).any() and first.event == second.event
 
-    @pytest.mark.parametrize("name", ["call", "feeder", "tracking"])
-    @pytest.mark.parametrize("spec", ["gaussian:epsilon=1,participants=40", SPEC])
+    @pytest.mark.parametrize(("name", "spec"), [("call", SPEC), ("feeder", "gaussian:epsilon=1,participants=40")])
     def test_one_string_privatises_an_id(self, name, spec):
         env = gymnasium.make(scenarios.environment_id(name), privacy=spec, ledger=PrivacyLedger())
         env.reset(seed=0)
@@ -374,12 +332,3 @@ class TestSimulatedFleet:
         fleet = scenarios.participants("call", 5, days=1)
         with pytest.raises(ValueError, match="leave participants"):
             draw_release(self.SPEC, scenarios.make("call"), 0, fleet=fleet)
-
-    def test_bad_specs_are_refused(self):
-        with pytest.raises(ValueError, match="participants=1000"):
-            mechanism("gaussian:epsilon=1,heterogeneity=8")
-        with pytest.raises(ValueError, match="participants"):
-            mechanism("gaussian:epsilon=1,participants=0")
-        with pytest.raises(ValueError, match="participants"):
-            mechanism("dirichlet:k=50,participants=10")
-        assert mechanism(mechanism(self.SPEC).spec) == mechanism(self.SPEC)

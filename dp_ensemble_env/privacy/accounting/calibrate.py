@@ -18,13 +18,9 @@ A Dirichlet draw is a function of independent Gamma draws, and of these
     D_\lambda(\Gamma_a\|\Gamma_{a+r}) &= \frac{\ln\Gamma(a-(\lambda-1)r) + (\lambda-1)\ln\Gamma(a+r)
         - \lambda\ln\Gamma(a)}{\lambda-1}.
 
-Both fall with `a`, because ψ is concave, so the worst `a` is the prior. The second is convex in `r`; the first is for
-:math:`a \ge \lambda/(\lambda-1)`, because :math:`1/x < \psi'(x) < 1/x + 1/x^2`. Convex functions that vanish at zero
-are largest, over all ways to spread a total of 1 on a row's cells, when one cell gets all of it. At r = 1 the second is
-the larger of the two: λ − 1 times their difference is :math:`(2\lambda-1)\ln a` less the integral of ψ over
-:math:`[a+1-\lambda, a+\lambda]`. That is zero at λ = 1, and the mean of the concave ψ falls as the interval widens
-about its middle. So a participant who touches `rows` rows costs at most `rows` times the second at r = 1; orders where
-that is not proven count as infinite.
+Both fall with `a`, so the worst `a` is the prior, and at it the second with r = 1 is the largest over all ways to
+spread a total of 1 on a row's cells (``docs/proofs.md``). So a participant who touches `rows` rows costs at most `rows`
+times that; orders where it is not proven count as infinite.
 """
 
 from __future__ import annotations
@@ -40,8 +36,7 @@ from dp_ensemble_env.tools.validation import check_count, check_positive
 
 #: Orders at which Rényi divergences are evaluated.
 ORDERS = 1.0 + np.unique(np.concatenate([np.geomspace(1e-4, 1e4, 600), np.linspace(0.02, 20.0, 200)]))
-#: From here on an ε is refused: e to its power is no number, and nobody is protected.
-LARGEST_EPSILON = 1e6
+LARGEST_EPSILON = 1e6  #: From here on an ε is refused: e to its power is no number, and nobody is protected.
 
 
 def check_epsilon(epsilon: float) -> float:
@@ -56,11 +51,7 @@ def check_epsilon(epsilon: float) -> float:
 
 # ------------------------------------------------------------------ Gaussian draws
 def gaussian_delta(epsilon: float, sigma: float) -> float:
-    """Return the exact δ at `epsilon` of a Gaussian draw with noise multiplier `sigma`.
-
-    >>> f"{gaussian_delta(1.0, 4.225):.3g}"
-    '9.98e-07'
-    """
+    """Return the exact δ at `epsilon` of a Gaussian draw with noise multiplier `sigma`."""
     check_positive(sigma, "sigma")
     first = special.log_ndtr(0.5 / sigma - epsilon * sigma)
     second = epsilon + special.log_ndtr(-0.5 / sigma - epsilon * sigma)
@@ -110,9 +101,6 @@ def concentrated_sigma(epsilon: float, delta: float) -> float:
     """Return the least noise multiplier of *discrete* Gaussian noise that is proven to be (epsilon, delta)-private.
 
     The proof is by zCDP with ρ = 1/2σ², as that of OpenDP, and needs a little more noise than continuous noise does.
-
-    >>> round(concentrated_sigma(1.0, 1e-6), 3)
-    4.531
     """
     return math.exp(_least(lambda x: ORDERS / (2.0 * math.exp(2.0 * x)), math.log(1e-4), epsilon, delta))
 
@@ -130,12 +118,7 @@ def posterior_renyi(orders: FloatArray, prior: float, rows: int) -> FloatArray:
 
 
 def posterior_prior(epsilon: float, delta: float, rows: int) -> float:
-    """Return the least prior count per cell for which a posterior draw is (epsilon, delta)-private.
-
-    >>> prior = posterior_prior(1.0, 1e-6, rows=20)
-    >>> round(renyi_to_epsilon(1e-6, ORDERS, posterior_renyi(ORDERS, prior, 20)), 6)
-    1.0
-    """
+    """Return the least prior count per cell for which a posterior draw is (epsilon, delta)-private."""
     rows = check_count(rows, "rows")
     return math.exp(_least(lambda x: posterior_renyi(ORDERS, math.exp(x), rows), 0.0, epsilon, delta)) * (1.0 + 1e-9)
 

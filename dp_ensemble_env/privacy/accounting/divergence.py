@@ -13,31 +13,17 @@ law under both, so with :math:`m = kd`, :math:`(a, b) = k(p_i, p_j)` the questio
     \qquad C = \ln B(a-m, b+m) - \ln B(a, b).
 
 **Worst case.** Among rows whose entries are at least :math:`\omega` before and after the move, the pair
-:math:`\mathrm{Beta}(s+m, s)` against its mirror, :math:`s = k\omega`, dominates. *Proof*: a Dirichlet vector with
-parameters :math:`(s+m, s, a-m-s, b-s)` merges (first with third, second with fourth) into :math:`\mathrm{Beta}(a, b)`;
-with the first two parameters exchanged it merges into :math:`\mathrm{Beta}(a-m, b+m)`. So any other pair is a
-post-processing of this one. Its loss under the first law is :math:`m(\ln G_{s+m} - \ln G_s)`, whose positive part grows
-stochastically with :math:`m`: the divergence rises with `h`, and a move smaller than `h` is covered.
-
-**As k falls to zero** the same pair tends to :math:`\delta_\omega(\varepsilon) = \frac{d}{2\omega + d}\,
-e^{-2\omega\varepsilon/h}`, which is not zero: a smaller `k` alone cannot buy any epsilon one likes. And the divergence
-rises with `k`. *Proof*: with independent standard exponentials :math:`E_n, E_n'` a Gamma variate satisfies
-:math:`\ln G_s = -\gamma_E + \sum_n [1/(n+1) - E_n/(n+s)]`, so the loss is
-
-.. math:: L_k = \sum_{n \ge 0} d\left(\frac{E_n}{\omega + n/k} - \frac{E_n'}{\omega + d + n/k}\right),
-
-and each term is the loss of the limit pair with floor :math:`\omega + n/k`. The pair at `k` is thus the composition of
-limit pairs: the first does not depend on `k`, each of the others gets worse as `k` grows.
+:math:`\mathrm{Beta}(s+m, s)` against its mirror, :math:`s = k\omega`, dominates. Its divergence rises with `h`, so a
+move smaller than `h` is covered, and with `k`. **As k falls to zero** it tends to :math:`\delta_\omega(\varepsilon) =
+\frac{d}{2\omega + d}\,e^{-2\omega\varepsilon/h}`, which is not zero: a smaller `k` alone cannot buy any epsilon one
+likes. ``docs/proofs.md`` proves all of this.
 
 **Rényi.** :math:`D_\lambda \le [\ln\Gamma(k(\omega+\lambda d)) + \ln\Gamma(k(\omega-(\lambda-1)d))
 - \ln\Gamma(k(\omega+d)) - \ln\Gamma(k\omega)]/(\lambda-1)`, finite if and only if :math:`\lambda < 1 + 2\omega/h`.
 
-**Moves spread over many entries.** A Dirichlet vector is a vector of independent Gammas divided by a sum that tells
-nothing, so the loss of a general move is a sum of independent Gamma terms. Two entries are then *not* always the worst
-case of :math:`\|p - q\|_1 \le h`: with :math:`d \gg \omega` a spread move is easier to detect. The Rényi bound of one
-term is convex in the size of its move while that size is at most :math:`\omega/\sqrt\lambda` (because
-:math:`x^2\psi'(x)` increases), hence the displayed bound covers every move with :math:`\|p-q\|_1 \le h` for the orders
-:math:`\lambda \le (2\omega/h)^2`: that is ``entries="any"`` here.
+**Moves spread over many entries.** Two entries are *not* always the worst case of :math:`\|p - q\|_1 \le h`: with
+:math:`d \gg \omega` a spread move is easier to detect. The displayed bound covers every such move for the orders
+:math:`\lambda \le (2\omega/h)^2` (``docs/proofs.md``): that is ``entries="any"`` here.
 
 **Theorem 2** of the paper, as corrected, is an upper bound. Let :math:`W` be the protected entries of a row, and let
 the inputs satisfy :math:`p_i \ge \omega` on :math:`W` and :math:`\sum_W p_i \le 1 - \bar\omega`. With
@@ -73,8 +59,7 @@ FloatArray = NDArray[np.float64]
 Entries = Literal["two", "any"]
 ENTRIES: tuple[str, ...] = ("two", "any")
 _LOG_TINY = -650.0  # below this the incomplete beta function is about to underflow
-#: From this k on a row counts as told outright: soon after, the incomplete beta function fails for some shapes.
-LARGEST_K = 1e15
+LARGEST_K = 1e15  #: From here on a row counts as told outright: soon after, the incomplete beta function fails.
 #: Ends of the panels of a quadrature, on [0, 1]; they halve towards 1.
 _PANELS = np.union1d(np.linspace(0.0, 1.0, 17), 1.0 - 0.5 ** np.arange(5, 50))
 
@@ -144,31 +129,15 @@ def log_worst_case_delta(epsilon: ArrayLike, k: float, h: float, omega: float) -
 
 
 def worst_case_delta(epsilon: float, k: float, h: float, omega: float) -> float:
-    """Exact δ at `epsilon` >= 0, in the worst case over rows whose entries are at least `omega`.
-
-    >>> round(worst_case_delta(0.479, k=50, h=0.03, omega=0.1), 4)
-    0.05
-    """
+    """Exact δ at `epsilon` >= 0, in the worst case over rows whose entries are at least `omega`."""
     epsilon = check_in_range(epsilon, "epsilon", 0, math.inf)
     check_row_settings(k, h, omega)
     return float(np.exp(log_worst_case_delta(epsilon, k, h, omega)))
 
 
 def worst_case_epsilon(delta: float, k: float, h: float, omega: float) -> float:
-    """Exact ε at `delta`, in the worst case over rows whose entries are at least `omega`.
+    """Exact ε at `delta`, in the worst case over rows whose entries are at least `omega`; without a floor infinite.
 
-    Parameters
-    ----------
-    delta : float
-    k : float
-        Concentration of the Dirichlet mechanism.
-    h : float
-        Adjacency: two entries of a row move by at most h/2 each, in opposite directions.
-    omega : float
-        Least entry of the support in the mechanism's input (the floor). Without one ε is infinite.
-
-    Examples
-    --------
     >>> [round(worst_case_epsilon(0.05, k, h=0.03, omega=0.1), 3) for k in (50, 200)]
     [0.479, 1.398]
     """
@@ -214,13 +183,7 @@ def adjacent_row(row: ArrayLike, i: int, j: int, h: float) -> FloatArray:
 
 
 def pair_delta(epsilon: float, row: ArrayLike, i: int, j: int, k: float, h: float) -> float:
-    """Exact δ at `epsilon` of one row and its neighbour (entry i down by h/2, entry j up), the larger direction.
-
-    Examples
-    --------
-    >>> round(pair_delta(0.2, [0.2, 0.6, 0.2], 0, 1, k=50, h=0.03), 5)
-    0.04612
-    """
+    """Exact δ at `epsilon` of one row and its neighbour (entry i down by h/2, entry j up), the larger direction."""
     epsilon = check_in_range(epsilon, "epsilon", 0, math.inf)
     return float(np.exp(_log_pair_delta(epsilon, row, i, j, check_positive(k, "k"), h)))
 
@@ -282,9 +245,6 @@ def renyi_divergence(order: ArrayLike, k: float, h: float, omega: float, entries
 
     At `renyi_limit` and beyond it is infinite: the moment does not exist (``entries="two"``), or the proof does not
     reach (``entries="any"``).
-
-    >>> float(renyi_divergence(2.0, k=50, h=0.03, omega=0.1).round(4)), float(renyi_divergence(8.0, 50, 0.03, 0.1))
-    (0.2322, inf)
     """
     orders = np.asarray(order, dtype=float)
     check_row_settings(k, h, omega)
@@ -314,23 +274,9 @@ def renyi_divergence(order: ArrayLike, k: float, h: float, omega: float, entries
 def theorem2_epsilon(k: float, h: float, omega: float, omega_bar: float, n_protected: int, delta: float) -> float:
     """Return the ε of Theorem 2 (corrected) at a fixed `delta`.
 
-    Parameters
-    ----------
-    k : float
-        Concentration.
-    h : float
-        Adjacency: two protected entries move by h/2 each, in opposite directions.
-    omega : float
-        Least value of a protected entry.
-    omega_bar : float
-        Least total of the entries that are not protected.
-    n_protected : int
-        Number of protected entries, the size of W, at least 2.
-    delta : float
-        Probability of an output outside the good set.
+    `n_protected` entries, the size of W, are at least `omega` each, and two of them move by h/2 in opposite directions;
+    the others add up to `omega_bar` at least. An output lies outside the good set with probability `delta`.
 
-    Examples
-    --------
     >>> [round(theorem2_epsilon(k, 0.03, 0.1, 0.1, 2, 0.05), 2) for k in (50, 200)]
     [4.07, 14.18]
     """

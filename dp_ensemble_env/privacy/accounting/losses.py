@@ -3,19 +3,12 @@ r"""Privacy losses as data: the closed family that events are stored with.
 A loss knows its Rényi divergences and, where a dominating pair is known, its privacy-loss distribution. It needs
 nothing else to be composed with any other, and it is written as JSON: any process composes an entry of a ledger
 without the code of the mechanism that drew it. A mechanism whose loss is none of these states a table of Rényi
-divergences (`RenyiLoss`), or a pure ε (`PureLoss`). `accountant` says what several losses cost together.
+divergences (`RenyiLoss`), or a pure ε (`PureLoss`). `compose` says what several losses cost together.
 
 *Gaussian.* Exact alone and among its like; in mixtures by ``dp-accounting``.
 
 *Laplace.* The noise is a vector and the bound is on the L1 norm of a participant's contribution. The pair with
-the whole shift in one coordinate dominates all others. *Proof*: it suffices to merge two coordinates with shifts
-:math:`d_1 \le d_2`, in units of the scale, into one with :math:`d = d_1 + d_2`. Under the shifted law the loss of
-one coordinate is :math:`d_i - 2\min(t_i, d_i)`, where :math:`t_i` is zero or standard exponential, with
-probability 1/2 each. So the two lose :math:`d - 2T` with :math:`T = \sum\min(t_i, d_i)`, and the one loses
-:math:`d - 2T'` with :math:`T' = \min(t, d)`. A loss above zero means :math:`T < d/2 \le d_2`, and for
-:math:`u < d_2` we have :math:`\Pr[T > u] \ge \Pr[t_2 > u] = \tfrac12 e^{-u} = \Pr[T' > u]`. So positive losses of
-the one are stochastically larger, and with them δ(ε) for every ε ≥ 0. Both
-pairs are symmetric, which gives ε < 0 as well.
+the whole shift in one coordinate dominates all others (``docs/proofs.md``).
 
 *Pure.* Randomised response with the probabilities :math:`p = e^\varepsilon/(1 + e^\varepsilon)` and :math:`q = 1 - p`
 dominates every (ε, 0)-private draw. Its curve has two terms, :math:`\delta(x) = (p - e^x q)_+ + (q - e^x p)_+`. The
@@ -27,26 +20,31 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 
 from dp_ensemble_env.privacy.accounting.calibrate import ORDERS, posterior_renyi
-from dp_ensemble_env.privacy.accounting.compose import pessimistic_pmf, row_pmf
 from dp_ensemble_env.privacy.accounting.divergence import (
     ENTRIES,
     Entries,
     FloatArray,
     check_row_settings,
+    log_worst_case_delta,
     renyi_divergence,
     renyi_limit,
+    worst_case_epsilon,
 )
 from dp_ensemble_env.tools.validation import check_choice, check_count, check_in_range, check_positive
 
 #: How rows of a draw compose: "sequential" (all), "parallel" (the worst of each matrix), or so many of each matrix.
 Rows = str | int
+TAIL_MASS = 1e-20  #: Mass of a row's loss beyond the grid, moved to infinity (the pessimistic side).
+# Relative rounding error allowed for in the incomplete beta functions, added so that δ errs upwards.
+_ROUNDING = 1e-12
 
 
 # ------------------------------------------------------------------ the family
@@ -54,8 +52,7 @@ Rows = str | int
 class Loss(ABC):
     """The privacy loss of one draw, whose settings are positive. Equal losses compare equal, so they can be counted."""
 
-    #: Its name in files.
-    kind: ClassVar[str]
+    kind: ClassVar[str]  #: Its name in files.
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -116,7 +113,7 @@ class PureLoss(Loss):
             rarer = np.maximum(q - p * np.exp(np.minimum(grid, 0.0)), 0.0)
             return np.asarray(likelier + rarer)
 
-        return _symmetric(pessimistic_pmf(delta_at, self.epsilon, step))
+        return discretised(delta_at, self.epsilon, step)
 
 
 @dataclass(frozen=True)
@@ -202,7 +199,7 @@ class RowLoss(Loss):
 
     def distribution(self, step: float) -> Any | None:
         """Return the distribution of the dominating pair, which is known for moves of two entries."""
-        return None if self.entries == "any" else _symmetric(row_pmf(self.k, self.omega, self.h, step))
+        return None if self.entries == "any" else row_distribution(self.k, self.omega, self.h, step)
 
 
 @dataclass(frozen=True)
@@ -255,11 +252,35 @@ FAMILY: dict[str, Any] = {
 }
 
 
-def _symmetric(pmf: Any) -> Any:
-    """Wrap a loss that is the same when a unit is added and when it is removed."""
+# ------------------------------------------------------------------ privacy-loss distributions
+def discretised(delta_at: Callable[[FloatArray], FloatArray], reach: float, step: float) -> Any:
+    """Discretise the hockey-stick curve of a symmetric loss on multiples of `step` in [−reach, reach].
+
+    The dots are connected: δ(ε) is exact at the grid points and never below the curve in between.
+    """
+    from dp_accounting.pld import pld_pmf
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-    return PrivacyLossDistribution(pmf)
+    top = math.ceil(reach / step)
+    grid = np.arange(-top, top + 1, dtype=np.float64) * np.float64(step)
+    deltas = np.minimum.accumulate(np.clip(delta_at(grid), 0.0, 1.0))
+    pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(step, -top, top, deltas)
+    return PrivacyLossDistribution(pmf.to_dense_pmf())
+
+
+@lru_cache(maxsize=256)
+def row_distribution(k: float, omega: float, h: float, step: float) -> Any:
+    """Return the pessimistic distribution of one Dirichlet row on a grid."""
+
+    def delta_at(grid: FloatArray) -> FloatArray:
+        return np.asarray(np.exp(log_worst_case_delta(grid, k, h, omega)) * (1.0 + _ROUNDING))
+
+    return discretised(delta_at, row_reach(k, omega, h), step)
+
+
+def row_reach(k: float, omega: float, h: float) -> float:
+    """Return the loss of a row that all but `TAIL_MASS` stays below."""
+    return max(worst_case_epsilon(TAIL_MASS, k, h, omega), 1e-12)
 
 
 # ------------------------------------------------------------------ the losses of one draw
@@ -270,10 +291,6 @@ class Losses:
     A draw consists of matrices (one for each time and context, mostly one), and a matrix of rows that one unit's data
     may touch or not. A mechanism that does not draw row by row has one matrix with one loss. `matrices` holds for each
     different matrix the losses of its rows with their numbers, and how many such matrices there are.
-
-    >>> two_rows = Losses.of({PureLoss(0.5): 2})
-    >>> two_rows.counted("sequential"), two_rows.counted("parallel")
-    ([(PureLoss(epsilon=0.5), 2)], [(PureLoss(epsilon=0.5), 1)])
     """
 
     matrices: tuple[tuple[tuple[tuple[Loss, int], ...], int], ...] = ()

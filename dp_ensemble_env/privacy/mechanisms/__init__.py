@@ -1,9 +1,7 @@
 """Mechanisms: how a private copy of the default behaviour is drawn, and their registry.
 
-A mechanism of your own is a frozen dataclass that subclasses `Mechanism`, and an event that subclasses `Event` and
-states the losses of a draw; ``mechanisms.register("mine", MyMechanism)`` then makes ``privacy="mine:scale=2"`` work in
-environments, ledger, experiments and the command line. A process without that code still reads and composes what the
-mechanism wrote into a ledger, and its releases.
+``mechanisms.register("mine", MyMechanism)`` makes ``privacy="mine:scale=2"`` work in environments, ledger, experiments
+and the command line. A process without that code still reads and composes what the mechanism wrote into a ledger.
 """
 
 from __future__ import annotations
@@ -46,12 +44,8 @@ def mechanism(spec: str | Mechanism) -> Mechanism:
     One that protects participants also takes ``participants`` and ``heterogeneity``, and then draws from so many
     simulated ones of the model at hand.
 
-    Examples
-    --------
     >>> mechanism("dirichlet:k=50,floor=0.05")
     DirichletMechanism(k=50.0, floor=0.05, h=None)
-    >>> mechanism("public").spec
-    'public:stay=0.6,decay=0.3,reach=5'
     """
     if isinstance(spec, Mechanism):
         return spec

@@ -14,13 +14,10 @@ centre `p`, units `u` and shape `G` are functions of earlier answers (`curvature
   are, weighted by the clip;
 * *sum*: :math:`\sum_i v_i \min(1/B, 1/\|v_i\|)`.
 
-**Privacy.** Given earlier answers :math:`v_i` depends on participant `i` alone, to the last bit: it is computed by
-itself. The clipped vector is cut to a grid towards zero, and that its norm is at most one is checked in whole
-numbers; sums are whole numbers, too. One participant is in one bin. So each query has an L2 sensitivity of one, and
-with a share `s` of the budget it gets Gaussian noise of variance :math:`\sigma^2/s`. Shares are fixed beforehand and
-add up to one, hence the transcript is dominated by one Gaussian draw with multiplier :math:`\sigma`, whatever the
-adaptive choices are. Participants without data are left out of all queries. There is one charge, before the first
-query. Numerical trouble afterwards makes the release the public guess, never an error.
+**Privacy** (proved in ``docs/proofs.md``). Each query has an L2 sensitivity of one, checked in whole numbers, and with
+a share `s` of the budget it gets Gaussian noise of variance :math:`\sigma^2/s`. Shares are fixed beforehand and add up
+to one, hence the transcript is dominated by one Gaussian draw with multiplier :math:`\sigma`. There is one charge,
+before the first query; numerical trouble afterwards makes the release the public guess, never an error.
 
 **Estimates** (post-processing, free). *Trust*: the mean trust of each row is the noisy one, fused with a forecast: how
 often the behaviour at hand visits the row, times a number of days that is fitted. *Behaviour*: every answer is a linear
@@ -46,6 +43,7 @@ from dp_ensemble_env.control.lsmdp import log_probabilities
 from dp_ensemble_env.control.policies import as_tilt, solve_standard
 from dp_ensemble_env.control.returns import policy_return
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.privacy.accounting.divergence import FloatArray
 from dp_ensemble_env.privacy.fleet import Fleet
 from dp_ensemble_env.privacy.mechanisms.base import Permit, Seeding
 from dp_ensemble_env.privacy.mechanisms.curvature import LARGE, SPREAD, Problem, Shape
@@ -57,40 +55,24 @@ from dp_ensemble_env.privacy.mechanisms.fleet_sums import (
     support_name,
 )
 from dp_ensemble_env.privacy.mechanisms.gaussian import GaussianEvent, multiplier
-from dp_ensemble_env.privacy.mechanisms.noise import (
-    GRID,
-    FloatArray,
-    add_noise,
-    normal_tail,
-    positive_mean,
-    require_source,
-)
+from dp_ensemble_env.privacy.mechanisms.noise import GRID, add_noise, normal_tail, positive_mean, require_source
 from dp_ensemble_env.privacy.mechanisms.public import name_of, public_guess
 from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.tools.compile import njit
 from dp_ensemble_env.tools.validation import check_instance
 
-#: Shares of the budget, (size, sum): of the trusts, and of the four steps.
-VISITS = (0.02, 0.08)
-STEPS = ((0.02, 0.10), (0.02, 0.13), (0.02, 0.20), (0.02, 0.39))
-#: Isotropic part of the steps along the curvature; the first step has no curvature.
-FLOORS = (None, 0.1, 0.03, 0.01)
-#: Upper edges of the bins of a size query; there is one more, open, bin.
-EDGES = 2.0 ** (np.arange(-12, 17) / 2.0)
-#: Bins count whose number exceeds so many standard deviations of the noise.
-SEEN = 2.5
-#: Absorbs the rounding of a clip.
-MARGIN = 1.0 - 1e-12
-#: Relative error of the forecast of a row's trust, and the least error.
-TRUST_ERROR, LEAST_ERROR = 0.5, 0.002
-#: Least guess that the prior's variance is made of.
-PRIOR_LEAST = 0.01
+VISITS = (0.02, 0.08)  #: Shares of the budget, (size, sum), of the trusts.
+STEPS = ((0.02, 0.10), (0.02, 0.13), (0.02, 0.20), (0.02, 0.39))  #: The same of the four steps.
+FLOORS = (None, 0.1, 0.03, 0.01)  #: Isotropic part of the steps along the curvature; the first step has no curvature.
+EDGES = 2.0 ** (np.arange(-12, 17) / 2.0)  #: Upper edges of the bins of a size query; there is one more, open, bin.
+SEEN = 2.5  #: Bins count whose number exceeds so many standard deviations of the noise.
+MARGIN = 1.0 - 1e-12  #: Absorbs the rounding of a clip.
+TRUST_ERROR, LEAST_ERROR = 0.5, 0.002  #: Relative error of the forecast of a row's trust, and the least error.
+PRIOR_LEAST = 0.01  #: Least guess that the prior's variance is made of.
 #: On a declared support a cell with a guess below this is empty, unless it is so many standard deviations above zero.
 UNLIKELY, STANDS_OUT = 0.005, 2.0
-#: Precision with which rows sum to one.
-STIFF = 1e7
-#: Behaviours that the choice is made on, and the range of scores that counts.
-WORLDS, WORST_SCORE = 32, -200.0
+STIFF = 1e7  #: Precision with which rows sum to one.
+WORLDS, WORST_SCORE = 32, -200.0  #: Behaviours that the choice is made on, and the range of scores that counts.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,22 +98,7 @@ class AdaptiveMechanism(EpsilonDelta):
     """Release the mean behaviour of participants by queries along the curvature of the plan that it is for.
 
     A draw takes ``model=``, of which it sees declared-public fields alone: utility, nature, contexts, start, guess,
-    support and ties. Without a model use `gaussian`.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        The guarantee of one draw.
-
-    Examples
-    --------
-    >>> from dp_ensemble_env import scenarios
-    >>> from dp_ensemble_env.privacy import PrivacyLedger
-    >>> model, fleet = scenarios.make("pool-pumps"), scenarios.participants("pool-pumps", 300, days=5)
-    >>> ledger = PrivacyLedger()
-    >>> release = ledger.release(AdaptiveMechanism(epsilon=1), fleet, rng=0, model=model)
-    >>> round(ledger.spent(1e-6), 6), release.matrix.shape
-    (1.0, (48, 48))
+    support and ties. Without a model use `gaussian`. Each draw is (epsilon, delta)-private.
     """
 
     name: ClassVar[str] = "adaptive"
@@ -401,9 +368,8 @@ def possible(problem: Problem, mean: FloatArray, deviation: FloatArray) -> Float
 def choose(problem: Problem, p: FloatArray, belief: Posterior) -> FloatArray:
     """Return the release, the guess or a mean: the one whose plan scores best on behaviours that are likely.
 
-    Where a support is declared, the release in which no cell is empty is an option, too: a guess that all but excludes
-    many cells, as a textbook's sharp thermostat does, may be wrong about all of them together, though no single answer
-    stands out. Not so in large problems, where the small chances that noise leaves in empty cells add up.
+    Where a support is declared, the release in which no cell is empty is an option, too: a guess may be wrong about
+    many cells together, though no single answer stands out. Not so in large problems, where small chances add up.
     """
     rng = np.random.default_rng(0)  # nothing is hidden by it: it is a function of the answers alone
     options = [p, 0.5 * p + 0.5 * problem.guess, problem.guess]

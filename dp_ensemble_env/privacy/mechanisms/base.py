@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from dp_ensemble_env.privacy.accounting.accountant import NeighboringRelation
 from dp_ensemble_env.privacy.accounting.losses import Losses, NoBound, from_fields
+from dp_ensemble_env.privacy.adjacency import NeighboringRelation
 from dp_ensemble_env.tools.validation import check_choice, check_rng
 
 if TYPE_CHECKING:
@@ -49,18 +49,14 @@ def hash_of(content: dict[str, Any]) -> str:
 class Event:
     """All that the price of a draw depends on, and nothing of the data but what is public.
 
-    A subclass names its type, ``class MyEvent(Event, type="mine")``, states its `losses`, and its fields are numbers,
-    texts and tuples of them, so that it can be written as JSON, compared and counted. It is stored together with its
-    losses: a process that does not know the type reads it as a `StoredEvent`.
+    A subclass names its type, ``class MyEvent(Event, type="mine")``, and states its `losses`. Its fields are numbers,
+    texts and tuples of them. A process that does not know the type reads it as a `StoredEvent`, with its losses.
     """
 
-    #: Where the randomness comes from.
-    seeding: Seeding = "os-entropy"
+    seeding: Seeding = "os-entropy"  #: Where the randomness comes from.
     type: ClassVar[str] = ""
-    #: Whether something is drawn; a note or a disclosure is no draw.
-    draws: ClassVar[bool] = True
-    #: Whether the draw is random; one that is not has no seeding.
-    random: ClassVar[bool] = True
+    draws: ClassVar[bool] = True  #: Whether something is drawn; a disclosure is no draw.
+    random: ClassVar[bool] = True  #: Whether the draw is random; one that is not has no seeding.
     #: Which data sets count as neighbours; None where nothing is claimed.
     relation: ClassVar[NeighboringRelation | None] = None
     #: What to do when a budget does not allow the draw.
@@ -100,11 +96,7 @@ class Event:
 
     @staticmethod
     def from_json(content: dict[str, Any]) -> Event:
-        """Read what `to_json` wrote.
-
-        The losses of a known type are computed again and must agree with the stored ones. An event of an unknown
-        type is read with its stored losses; no code is imported for it.
-        """
+        """Read what `to_json` wrote; the losses of a known type are computed again and must agree."""
         from dp_ensemble_env.privacy import mechanisms
 
         values = dict(content)
@@ -168,21 +160,11 @@ class Disclosure(Event, type="deterministic", draws=False):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PostProcessing(Event, type="post-processing", draws=False):
-    """A use of what was released already; it costs nothing."""
-
-    def losses(self) -> Losses:
-        """Return nothing."""
-        return Losses()
-
-
-@dataclass(frozen=True, kw_only=True)
 class StoredEvent(Event):
     """An event whose type is not known here, as a file has it: its fields are kept, its losses are composed."""
 
     of_type: str
-    #: The fields, as JSON.
-    content: str
+    content: str  #: The fields, as JSON.
     stored: Losses
 
     def __post_init__(self) -> None:
@@ -239,10 +221,10 @@ def seeding_of(rng: Rng) -> Seeding:
 def make_permit(event: Event, rng: Rng, data: Any, terms: Mapping[str, Any] | None = None, times: int = 1) -> Permit:
     """Return the permit for `times` draws from `data`; whoever calls this has charged them, or runs an experiment.
 
-    **No two draws share a stream of random numbers.** Two releases made of the same stream at different settings can be
-    solved for the true data, and two made of it from different data differ by just what the data differ by, whether or
-    not anyone knows the seed. So a seed, or the next numbers of a `Generator` (which may have been copied), is mixed
-    with the whole event of the draw, its terms (support, clip, ...; the adjacency is but a claim) and the data.
+    **No two draws share a stream of random numbers.** Two releases of one stream at different settings can be solved
+    for the true data, and two from different data differ by just what the data differ by, whether or not anyone knows
+    the seed. So a seed, or the next numbers of a `Generator`, is mixed with the event of the draw, its terms (support,
+    clip, ...; the adjacency is but a claim) and the data.
     """
     return Permit(event, stream_of(rng, stream_identity(event, rng, data, terms)), times)
 
@@ -298,10 +280,8 @@ class Mechanism(ABC):
     ``"dirichlet:k=50,floor=0.05"`` makes it and `spec` gives the text back.
     """
 
-    #: Its name in the registry.
-    name: ClassVar[str]
-    #: Whether it draws from participants.
-    of_fleet: ClassVar[bool] = False
+    name: ClassVar[str]  #: Its name in the registry.
+    of_fleet: ClassVar[bool] = False  #: Whether it draws from participants.
 
     @property
     def spec(self) -> str:
@@ -333,9 +313,8 @@ class Mechanism(ABC):
     def release(self, data: Any, rng: Rng = None, **terms: Any) -> Release:
         """Draw one release that no ledger knows of (`PrivacyLedger.release` charges it first).
 
-        Without `rng` the randomness is the operating system's, as a release meant for publication needs. Anyone who
-        knows the seed of a seeded draw can remove its noise. Equal seeds give equal draws only for equal settings and
-        equal data; see `make_permit`. `terms` are public terms of the draw, such as ``support=``.
+        Without `rng` the randomness is the operating system's, as publication needs: anyone who knows the seed of a
+        seeded draw can remove its noise. `terms` are public terms of the draw, such as ``support=``.
         """
         check_terms(self, terms)
         event = self.event(data, seeding=seeding_of(rng), **terms)

@@ -47,16 +47,12 @@ IntArray = NDArray[np.int64]
 SPREAD = 30.0
 #: Weight of the guess, and least probability, in the units of the later steps; least guess in those of the first.
 MIX, LEAST, FIRST_LEAST = 0.1, 1e-3, 0.05
-#: Least mean trust that units are made of.
-LEAST_TRUST = 0.002
-#: Damping of the ratios of policy to behaviour.
-DAMPING = 300.0
-#: Utilities are flat if the curvature's trace is below this, in units of the penalty.
-FLAT = 1e-9
+LEAST_TRUST = 0.002  #: Least mean trust that units are made of.
+DAMPING = 300.0  #: Damping of the ratios of policy to behaviour.
+FLAT = 1e-9  #: Utilities are flat if the curvature's trace is below this, in units of the penalty.
 #: With more cells than this the `TOP` largest eigenvalues are taken; with more than `MOST` the release is refused.
 LARGE, TOP, MOST = 700, 150, 6000
-#: Eigenvalues below this share of the isotropic part count as zero, which changes no query by more than 3e-8.
-NEGLIGIBLE = 1e-7
+NEGLIGIBLE = 1e-7  #: Eigenvalues below this share of the isotropic part count as zero: 3e-8 of a query.
 
 
 class Shape(NamedTuple):
@@ -72,20 +68,14 @@ class Shape(NamedTuple):
 class Problem(Rows):
     """What is public of a control problem, laid out in cells."""
 
-    #: Made of declared-public fields; its default is the guess.
-    model: EnsembleModel
-    #: Which times and contexts behave alike, from 0, in the leading shape of the default.
-    classes: IntArray
-    #: Number of the cell, (classes, n, m), -1 where nothing is drawn; probabilities where nothing is.
-    cell: IntArray
-    fixed: FloatArray
-    #: Row of each cell; cells of a row follow each other.
-    row_of: IntArray
-    #: Class, first state and first decision of each cell, (3, cells).
-    place: IntArray
-    #: Guess of each cell, and whether a support is declared; if not every cell is drawn.
-    guess: FloatArray
-    declared: bool
+    model: EnsembleModel  #: Made of declared-public fields; its default is the guess.
+    classes: IntArray  #: Class of each time and context, from 0, in the leading shape of the default.
+    cell: IntArray  #: Number of the cell, (classes, n, m), -1 where nothing is drawn.
+    fixed: FloatArray  #: Probabilities where nothing is drawn.
+    row_of: IntArray  #: Row of each cell; cells of a row follow each other.
+    place: IntArray  #: Class, first state and first decision of each cell, (3, cells).
+    guess: FloatArray  #: Guess of each cell.
+    declared: bool  #: Whether a support is declared; if not every cell is drawn.
 
     @classmethod
     def of(cls, model: EnsembleModel, fleet: Fleet) -> Problem:

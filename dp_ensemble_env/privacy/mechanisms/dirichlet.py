@@ -4,8 +4,6 @@ Each row :math:`p` of the default matrix is replaced by a draw :math:`x \sim \ma
 (Definition 4 of the paper). The mean of the draw is :math:`p`, its variance :math:`p(1-p)/(k+1)`: a small `k` means
 much noise.
 
-Two things are done differently from a plain ``rng.dirichlet``:
-
 * **Logarithms.** A Gamma variate of shape :math:`\alpha = kp \ll 1` is mostly smaller than the smallest double, and an
   exact zero in the output tells which inputs it cannot have come from. Here :math:`\log G = \log G' - E/\alpha` with
   :math:`G' \sim \Gamma(\alpha+1)` and :math:`E \sim \mathrm{Exp}(1)`, so nothing underflows, whatever `k` is.
@@ -19,12 +17,10 @@ the support.
 **Publication.** A draw from the system's entropy is made by Pólya's urn (`noise.polya_urn`): a row holds whole
 numbers of tickets, `weight` in all, and releases ``(balls of a + ½)/(balls + |S|/2)``. That is a function of a
 draw of :math:`\mathrm{Dir}(\tilde k\tilde p)` with :math:`\tilde k \le k` and a row :math:`\tilde p` that is rounded to
-tickets, so the guarantee of that draw holds. Tickets are rounded down, each entry by itself, and what is left goes to
-the first entry. So rows that are h apart stay within h and :math:`2|S|` tickets, which the claim is computed with, and
-with a least entry that is smaller by `SLACK` tickets. Of two rows that differ in two entries the first entry may become
-a third, by at most two tickets. Let a row between them differ from the one in two entries and from the other by those
-tickets: the dominating pair covers the first step, and `rounding_loss` bounds the second for *every* outcome. As
-outcomes that are bounded everywhere add up, whatever is composed, the accountant adds it to ε.
+tickets. Each entry is rounded down, and what is left goes to the first one. So rows that are h apart stay within h and
+:math:`2|S|` tickets, with a least entry that is smaller by `SLACK` tickets; the claim is computed with both. Of two
+rows that differ in two entries the first entry may become a third, by at most two tickets: the dominating pair covers
+the one step, and `rounding_loss` bounds the other for *every* outcome, so the accountant adds it to ε.
 
 What a draw costs: row `b` with ``|S_b|`` successors, drawn with floor ω, is the dominating pair of
 `accounting.divergence` with least entry ω and adjacency ``(1 − ω|S_b|) h_b``: mixing with the uniform row shrinks the
@@ -41,10 +37,9 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env.privacy.accounting.accountant import NeighboringRelation
 from dp_ensemble_env.privacy.accounting.divergence import ENTRIES, Entries
 from dp_ensemble_env.privacy.accounting.losses import Loss, Losses, NoBound, RowLoss
-from dp_ensemble_env.privacy.adjacency import AGGREGATE_LIMIT, COUNTS_ARE_DATA, COUNTS_LIMIT, Adjacency, DeviceChain
+from dp_ensemble_env.privacy.adjacency import COUNTS_ARE_DATA, H_SOURCES, Adjacency, DeviceChain, NeighboringRelation
 from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Permit, Seeding
 from dp_ensemble_env.privacy.mechanisms.noise import FloatArray, polya_urn
 from dp_ensemble_env.privacy.release import Release
@@ -58,14 +53,9 @@ from dp_ensemble_env.tools.validation import (
     check_stochastic,
 )
 
-#: The adjacency of the paper's case study, taken where none is given and always named in what is printed.
-PAPER_H = 0.03
-#: Tickets of a published row, and balls drawn from its urn.
-TICKETS, BALLS = 2**46, 2**14
-#: Tickets by which rounding may lower the least entry of a row.
-SLACK = 4
-#: Where h comes from, and what that assumes.
-H_SOURCES = {"stated": [AGGREGATE_LIMIT], "counts": [COUNTS_LIMIT], "devices": []}
+PAPER_H = 0.03  #: The adjacency of the paper's case study, taken where none is given, and always printed.
+TICKETS, BALLS = 2**46, 2**14  #: Tickets of a published row, and balls drawn from its urn.
+SLACK = 4  #: Tickets by which rounding may lower the least entry of a row.
 
 
 @dataclass(frozen=True)
@@ -74,19 +64,15 @@ class DirichletEvent(Event, type="dirichlet"):
 
     k: float
     floor: float
-    #: Number of possible decisions of every row, one time after the other, and one context after the other.
-    successors: tuple[int, ...]
+    successors: tuple[int, ...]  #: Number of possible decisions of every row, times first, then contexts.
     #: Adjacency of the true rows (before the floor shrinks it): one for all or one each. Empty: the ledger's own.
     h: tuple[float, ...] = ()
-    #: Whether adjacent rows differ in two entries or in any number.
-    entries: Entries = "two"
+    entries: Entries = "two"  #: Whether adjacent rows differ in two entries or in any number.
     #: Whether h was stated, or computed from private counts (then it is not to be published), perhaps of devices.
     h_source: str = "stated"
-    #: Number of matrices, one for each time and context: one unit may touch rows of each of them.
-    steps: int = 1
-    #: Of a published draw: balls drawn from the urn of each row, and tickets that it holds at the start.
-    balls: int = 0
-    weight: int = 0
+    steps: int = 1  #: Number of matrices, one for each time and context: one unit may touch rows of each of them.
+    balls: int = 0  #: Of a published draw: balls drawn from the urn of each row.
+    weight: int = 0  #: Tickets that the urn holds at the start.
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -232,9 +218,8 @@ def rounding_loss(k: float, weight: int, least: float, balls: int) -> float:
     r"""Return how much the logarithm of any outcome's probability moves when two tickets change hands.
 
     A colour with the parameter :math:`\alpha` that is drawn n times contributes
-    :math:`\alpha(\alpha+1)\cdots(\alpha+n-1)` to the probability of the numbers of balls, and the sum of the
-    parameters stays. With t more it grows by at most :math:`t\sum 1/(\alpha+i) \le t(1/\alpha + \log(1 + n/\alpha))`
-    in logarithms; the colour that loses t moves the other way.
+    :math:`\alpha(\alpha+1)\cdots(\alpha+n-1)` to the probability of the numbers of balls. With t more it grows by at
+    most :math:`t\sum 1/(\alpha+i) \le t(1/\alpha + \log(1 + n/\alpha))` in logarithms; the other colour loses it.
     """
     alpha, moved = k * least, 2.0 * k / weight
     return moved * (1.0 / alpha + math.log1p(balls / alpha))
@@ -251,22 +236,9 @@ def rounded(row: FloatArray, weight: int) -> list[int]:
 class DirichletMechanism(Mechanism):
     """Draw private copies of a transition matrix.
 
-    Parameters
-    ----------
-    k : float
-        Concentration, > 0. Larger is closer to the true matrix and less private.
-    floor : float, default 0
-        Every entry of the support is raised to at least this probability. Without it no guarantee holds for all inputs.
-    h : float, optional
-        Adjacency of the true rows that a draw is charged under, by default that of the ledger. It does not change it.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> default = np.array([[0.9, 0.1], [0.4, 0.6]])
-    >>> release = DirichletMechanism(k=50, floor=0.05).release(default, rng=0)
-    >>> bool(np.allclose(release.matrix.sum(axis=1), 1.0)), release.seeding
-    (True, 'seed')
+    `k` is the concentration: larger is closer to the true matrix and less private. Every entry of the support is raised
+    to at least `floor`, without which no guarantee holds for all inputs. `h` is the adjacency of the true rows that a
+    draw is charged under, by default that of the ledger; it does not change the draw.
     """
 
     name: ClassVar[str] = "dirichlet"

@@ -8,11 +8,9 @@ them. The participant is described by its rows :math:`p = C/R`, each trusted as 
 .. math:: x = \bigl(f\omega_b (p_{ba} - g_{ba})/\sqrt{\max(g_{ba}, g_0)},\;
           \rho\,(1 - f\omega_b)\bigr)/B, \qquad \|x\| \le 1,
 
-and one more coordinate that is the same for everyone and counts participants. The norm is that of all rows together:
-however many rows, times and contexts a participant was seen in, the sums move by no more, and the price of a draw does
-not depend on their number. What does is the noise on each row: :math:`B` grows with the root of the number of rows
-(with the number itself in the L1 norm), so behaviour that is split into four times as many rows needs twice as many
-participants. Three things are better than in a plain sum of rows:
+and one more coordinate that is the same for everyone and counts participants. The norm is that of all rows together,
+so the price of a draw does not depend on their number; the noise on each row does: :math:`B` grows with the root of the
+number of rows (with the number itself in the L1 norm). Three things are better than in a plain sum of rows:
 
 * *Cells are measured in units of the guess's standard deviation.* A plan weighs distant cells exponentially, so an
   error of 0.004 is nothing on the diagonal and ruins a row at five levels. With :math:`1/\sqrt g` the noise on a cell
@@ -38,8 +36,7 @@ Laplace noise with its higher tails. If half of the weights are below the least,
 *Many rows* (times, contexts, states with their own decisions) are seen to different degrees, some never. Each has its
 own noise :math:`s_b` and share :math:`s_b^2/(s_b^2 + t^2)` of the guess, where :math:`t^2` is the mean over rows in
 which the accurate ones count most; a row below the least weight is the guess's. Only cells that the guess all but
-excludes are emptied; of others the mean is taken that a normal variate has which is known to be positive, as a plan
-must not believe a possible decision to be impossible.
+excludes are emptied; of others the mean of a normal variate that is known to be positive is taken.
 """
 
 from __future__ import annotations
@@ -56,9 +53,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dp_ensemble_env.control.lsmdp import log_probabilities
-from dp_ensemble_env.privacy.accounting.accountant import NeighboringRelation
 from dp_ensemble_env.privacy.accounting.calibrate import check_epsilon
 from dp_ensemble_env.privacy.accounting.divergence import check_delta
+from dp_ensemble_env.privacy.adjacency import NeighboringRelation
 from dp_ensemble_env.privacy.fleet import Fleet
 from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Permit, Seeding
 from dp_ensemble_env.privacy.mechanisms.noise import (
@@ -77,15 +74,11 @@ from dp_ensemble_env.tools.validation import check_count, check_positive, check_
 
 #: Cells are measured in units of the guess's standard deviation, or of this guess if theirs is smaller.
 LEAST_GUESS = 1e-3
-#: How many releases, at most, show a jump that the guess all but excludes and noise has made up.
-FALSE_JUMPS = 1e-6
-#: Height of the coordinate that counts participants; the sensitivity is the norm of (1, COUNT).
-COUNT = 0.3
-#: How much the participants' rows are expected to differ: like Dir(30 · guess).
-EXPECTED_SPREAD = 30.0
+FALSE_JUMPS = 1e-6  #: How many releases, at most, show a jump that the guess all but excludes and noise has made up.
+COUNT = 0.3  #: Height of the coordinate that counts participants; the sensitivity is the norm of (1, COUNT).
+EXPECTED_SPREAD = 30.0  #: How much the participants' rows are expected to differ: like Dir(30 · guess).
 _PSEUDO_COUNTS = 5.0
-#: B of a guess that leaves nothing open.
-_LEAST_SIZE = 0.1
+_LEAST_SIZE = 0.1  #: B of a guess that leaves nothing open.
 UNIT = "protects everything that one participant ever contributed (adjacent fleets differ by one participant)"
 NO_SUPPORT = "every cell was drawn, so no support is assumed"
 SUPPORT = "assumes that the declared support is public"
@@ -120,20 +113,13 @@ def within(guess: FloatArray, allowed: NDArray[np.bool_]) -> FloatArray:
 class FleetEvent(Event):
     """What the draws from participants have in common."""
 
-    #: Fleets that differ by one participant.
     relation: ClassVar[NeighboringRelation | None] = NeighboringRelation.ADD_OR_REMOVE_ONE
-    #: Name of the field that says how much noise there is.
-    noise: ClassVar[str]
-    #: Number of levels, or of states.
-    states: int
-    #: Name of the public guess.
-    guess: str = LAZY_WALK
-    #: Shape of the release; empty if it is one matrix of moves between the levels.
-    shape: tuple[int, ...] = ()
-    #: Number of rows that are drawn, and that a participant may touch; 0 if there is one a level.
-    rows: int = 0
-    #: Hash of the declared support; empty if every cell is drawn.
-    support: str = ""
+    noise: ClassVar[str]  #: Name of the field that says how much noise there is.
+    states: int  #: Number of levels, or of states.
+    guess: str = LAZY_WALK  #: Name of the public guess.
+    shape: tuple[int, ...] = ()  #: Shape of the release; empty if it is one matrix of moves between the levels.
+    rows: int = 0  #: Number of rows that are drawn, and that a participant may touch; 0 if there is one a level.
+    support: str = ""  #: Hash of the declared support; empty if every cell is drawn.
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -194,8 +180,7 @@ class EpsilonDelta(FleetMechanism):
 class OneQuery(FleetMechanism):
     """A mechanism that draws noisy numbers at once, and estimates behaviour from them alone."""
 
-    #: Norm of a contribution that is bounded, 1 or 2.
-    norm: ClassVar[int] = 2
+    norm: ClassVar[int] = 2  #: Norm of a contribution that is bounded, 1 or 2.
 
     @abstractmethod
     def describe(self, **about: Any) -> FleetEvent:
@@ -210,10 +195,7 @@ class OneQuery(FleetMechanism):
         """Make behaviour, (rows, m), of the noisy numbers."""
 
     def terms_of(self, model: Any) -> dict[str, Any]:
-        """Return the model's own guess, if it has one, and with nature the support that the guess declares.
-
-        With nature most decisions are impossible in a state by construction; the textbook's zeros say which.
-        """
+        """Return the model's own guess, if it has one, and with nature the support that the guess's zeros declare."""
         terms = PublicMechanism().terms_of(model)
         return terms if not terms or model.nature is None else {**terms, "support": np.asarray(model.guess) > 0}
 
@@ -247,9 +229,8 @@ class OneQuery(FleetMechanism):
 class NoisySums(OneQuery):
     """A mechanism that adds noise to the sum of the contributions."""
 
-    #: Kind of noise, ``"gaussian"`` or ``"laplace"``, and the largest norm of a contribution with its count.
-    noise: ClassVar[str]
-    sensitivity: ClassVar[float]
+    noise: ClassVar[str]  #: Kind of noise, ``"gaussian"`` or ``"laplace"``.
+    sensitivity: ClassVar[float]  #: The largest norm of a contribution with its count.
 
     @staticmethod
     @abstractmethod
@@ -290,8 +271,7 @@ class NoisySums(OneQuery):
 class Rows:
     """Drawn cells in rows; the cells of a row follow each other."""
 
-    #: Which row each cell belongs to, from 0.
-    row_of: NDArray[np.int64]
+    row_of: NDArray[np.int64]  #: Which row each cell belongs to, from 0.
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:
@@ -314,12 +294,10 @@ class Rows:
 class Layout(Rows):
     """The public side of contributions: the guess, a declared support, and what follows from them."""
 
-    #: Guess of shape (rows, m), and a declared support of the same shape; where none is given every cell is drawn.
-    guess: FloatArray
+    guess: FloatArray  #: Of shape (rows, m).
     norm: int
-    support: NDArray[np.bool_] | None = None
-    #: Whether the rows are more, or other, than those of one matrix of moves between levels.
-    several: bool = False
+    support: NDArray[np.bool_] | None = None  #: As declared, (rows, m); where none is given every cell is drawn.
+    several: bool = False  #: Whether the rows are more, or other, than those of one matrix of moves between levels.
 
     @classmethod
     def of(cls, fleet: Fleet, norm: int, guess: ArrayLike | None = None, support: ArrayLike | None = None) -> Layout:

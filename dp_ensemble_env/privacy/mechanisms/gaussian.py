@@ -1,8 +1,7 @@
 r"""Gaussian noise on participants' contributions: a guarantee for a participant, at a price worth paying.
 
 `fleet_sums` says what is summed and what is made of the noisy sums. The sum has L2 sensitivity
-:math:`\sqrt{1 + 0.3^2}` under adding or removing one participant, whatever the number of rows, times and contexts
-that the participant was seen in; every coordinate gets noise, so that no support is assumed unless one is declared.
+:math:`\sqrt{1 + 0.3^2}`; every coordinate gets noise, so that no support is assumed unless one is declared.
 
 In experiments the noise is continuous and σ is calibrated exactly (`calibrate.gaussian_sigma`). For publication it is
 discrete, and both calibration and claim are those that OpenDP proves: ρ-zCDP (`calibrate.concentrated_sigma`), some
@@ -63,22 +62,7 @@ def multiplier(epsilon: float, delta: float, seeding: Seeding) -> float:
 
 @dataclass(frozen=True)
 class GaussianMechanism(EpsilonDelta, NoisySums):
-    """Release the mean behaviour of participants with Gaussian noise.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        The guarantee of one draw.
-
-    Examples
-    --------
-    >>> from dp_ensemble_env.privacy import Fleet, PrivacyLedger
-    >>> fleet = Fleet.simulate([[0.9, 0.1], [0.4, 0.6]], participants=500, seed=1)
-    >>> ledger = PrivacyLedger()
-    >>> release = ledger.release(GaussianMechanism(epsilon=1), fleet, rng=0)
-    >>> round(ledger.spent(1e-6), 6), release.matrix.shape
-    (1.0, (2, 2))
-    """
+    """Release the mean behaviour of participants with Gaussian noise; each draw is (epsilon, delta)-private."""
 
     name: ClassVar[str] = "gaussian"
     noise: ClassVar[str] = "gaussian"

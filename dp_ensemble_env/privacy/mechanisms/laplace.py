@@ -42,13 +42,7 @@ class LaplaceEvent(FleetEvent, type="laplace"):
 
 @dataclass(frozen=True)
 class LaplaceMechanism(NoisySums):
-    """Release the mean behaviour of participants with Laplace noise.
-
-    Parameters
-    ----------
-    epsilon : float
-        The guarantee of one draw, with δ = 0.
-    """
+    """Release the mean behaviour of participants with Laplace noise; each draw is (epsilon, 0)-private."""
 
     name: ClassVar[str] = "laplace"
     norm: ClassVar[int] = 1

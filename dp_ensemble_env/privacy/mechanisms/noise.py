@@ -26,12 +26,9 @@ from dp_ensemble_env.privacy.mechanisms.base import Seeding
 from dp_ensemble_env.tools.validation import check_choice
 
 FloatArray = NDArray[np.float64]
-#: How many standard deviations a noise exceeds with about some probability.
-Tail = Callable[[float], float]
-#: Contributions are cut off to multiples of one over this, so that sums and published noise are whole numbers.
-GRID = 2**24
-#: Tickets of all balls and colours together: random numbers of 64 bits choose among them.
-MOST_TICKETS = 2**62
+Tail = Callable[[float], float]  #: How many standard deviations a noise exceeds with about some probability.
+GRID = 2**24  #: Contributions are cut off to multiples of one over this: sums and published noise are whole numbers.
+MOST_TICKETS = 2**62  #: Tickets of all balls and colours together: random numbers of 64 bits choose among them.
 
 
 def on_grid(values: FloatArray) -> FloatArray:
@@ -98,11 +95,7 @@ def positive_mean(values: FloatArray, deviation: FloatArray) -> FloatArray:
 def polya_urn(
     tickets: Sequence[int] | NDArray[np.int64], added: int, balls: int, entropy: Callable[[int], bytes] = os.urandom
 ) -> NDArray[np.int64]:
-    """Return how many of `balls` balls have each colour: Multinomial(balls, Dir(tickets / added)).
-
-    `tickets` are those of each colour at the start, `added` those that a ball adds to its colour; `entropy` returns so
-    many random bytes.
-    """
+    """Return how many of `balls` balls have each colour: Multinomial(balls, Dir(tickets / added))."""
     ends = np.cumsum(np.asarray(tickets, dtype=np.uint64))
     start = int(ends[-1])
     if start + balls * added > MOST_TICKETS:

@@ -36,8 +36,7 @@ from dp_ensemble_env.privacy.mechanisms.fleet_sums import (
 )
 from dp_ensemble_env.privacy.mechanisms.noise import GRID, FloatArray, normal_tail, on_grid, polya_urn
 
-#: Balls of a published draw at most.
-MOST_BALLS = 2**22
+MOST_BALLS = 2**22  #: Balls of a published draw at most.
 _prior = lru_cache(maxsize=64)(posterior_prior)
 
 
@@ -64,13 +63,7 @@ class PosteriorEvent(FleetEvent, type="posterior"):
 
 @dataclass(frozen=True)
 class PosteriorMechanism(EpsilonDelta, OneQuery):
-    """Release one draw from the posterior of the participants' rows.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        The guarantee of one draw.
-    """
+    """Release one draw from the posterior of the participants' rows; each is (epsilon, delta)-private."""
 
     name: ClassVar[str] = "posterior"
 
@@ -108,10 +101,7 @@ class PosteriorMechanism(EpsilonDelta, OneQuery):
 
 
 def trusted_rows(fleet: Fleet, layout: Layout, *, grid: bool = False) -> FloatArray:
-    """Return the sum of the participants' rows, (cells,), each counted as far as it is trusted: at most one each.
-
-    With `grid`, in whole multiples of 1 / GRID: each participant's numbers are cut off towards zero.
-    """
+    """Return the sum of the participants' rows, (cells,), each at most one; `grid`: in whole multiples of 1 / GRID."""
 
     def summed() -> FloatArray:
         total = np.zeros(len(layout.cells))

@@ -4,8 +4,7 @@ Where a model brings a guess of its own (`EnsembleModel.guess`, textbook behavio
 it is a lazy walk: a load stays at its level with weight `stay`, and moves by :math:`d` levels with weight
 :math:`decay^{|d|}` up to `reach` levels away; each row is normalised. It knows the number of levels and nothing else,
 so it is what every private controller has to beat. Where a state has another number of decisions than there are states,
-distances mean nothing, and all decisions are equally likely: which of them are possible would come from the data, or
-from a guess of the model's own. The guess is the same at every time and in every context.
+all decisions are equally likely. The guess is the same at every time and in every context.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Permit, Se
 from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.tools.validation import check_count, check_in_range, check_shape, check_stochastic
 
-#: What an event calls the guess where none is given.
-LAZY_WALK = "lazy walk"
+LAZY_WALK = "lazy walk"  #: What an event calls the guess where none is given.
 
 
 def name_of(guess: ArrayLike | None) -> str:
@@ -64,15 +62,9 @@ class PublicEvent(Event, type="public"):
 class PublicMechanism(Mechanism):
     """Guess a lazy walk, or what the model itself suggests, whatever the data are.
 
-    Parameters
-    ----------
-    stay, decay : float
-        Weight of staying at a level, and factor by which it falls with every level of distance.
-    reach : int
-        The farthest that a load moves in one step.
+    `stay` is the weight of staying at a level, which falls by the factor `decay` with every level of distance; `reach`
+    is the farthest that a load moves in one step.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> print(PublicMechanism().release(np.eye(3)).matrix.round(3))
     [[0.606 0.303 0.091]

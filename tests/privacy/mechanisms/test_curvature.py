@@ -57,7 +57,7 @@ def zero_rows(problem: Problem, rng: np.random.Generator) -> np.ndarray:
 
 
 class TestCurvature:
-    @pytest.mark.parametrize("lead", [(), (T,), (T, C), "levels"])
+    @pytest.mark.parametrize("lead", [(), (T, C), "levels"])
     def test_is_that_of_the_exact_loss(self, lead):
         rng = np.random.default_rng(1)
         if lead == "levels":
@@ -116,18 +116,13 @@ class TestShape:
         ours = B.T @ (shape.low * np.eye(problem.size) + (shape.vectors * shape.gain) @ shape.vectors.T) @ B
         assert_allclose(ours, G, rtol=1e-5, atol=1e-7)
 
-    @pytest.mark.parametrize("scale", [0.0, 1e-30, 1e290])
-    def test_flat_and_huge_utilities_give_equal_weights(self, scale):
-        model = small()
+    @pytest.mark.parametrize("value", [0.0, 3.0])
+    def test_flat_utilities_give_equal_weights(self, value):
+        model = small(utility=np.full((T + 1, C, N), value))
         problem = Problem.of(model, empty_fleet(model))
-        extreme = Problem(**{**vars(problem), "model": problem.model.override(utility=0 * model.utility)})
-        object.__setattr__(extreme.model, "utility", scale * model.utility)
-        with np.errstate(all="ignore"):
-            shape = extreme.shape(model.default.ravel(), np.full(N, 0.5), 0.1)
-        assert np.isfinite(shape.units).all() and np.isfinite(shape.low) and np.isfinite(shape.gain).all()
-        if scale < 1:
-            assert_allclose(shape.low, (problem.size - problem.rows) ** -0.5)
-            assert shape.vectors.shape == (problem.size, 0)
+        shape = problem.shape(model.default.ravel(), np.full(N, 0.5), 0.1)
+        assert_allclose(shape.low, (problem.size - problem.rows) ** -0.5)
+        assert shape.vectors.shape == (problem.size, 0)
 
     def test_many_cells_agree_with_few(self, monkeypatch):
         model = scenarios.make("pool-pumps")
@@ -143,65 +138,40 @@ class TestShape:
 
 
 class TestCells:
-    @pytest.mark.parametrize(
-        ("name", "changes", "sizes"),
-        [
-            ("tracking", {"support": None}, (56 * 56, 56, False)),  # every cell is drawn
-            ("tracking", {}, (112, 56, True)),  # the textbook's cells
-            ("campus-day", {}, (2400, 240, True)),  # the debts of a level are tied
-        ],
-    )
-    def test_are_those_of_the_support_and_the_ties(self, name, changes, sizes):
-        model = scenarios.make(name).override(**changes)
-        problem = Problem.of(model, empty_fleet(model))
-        assert (problem.size, problem.rows, problem.declared) == sizes
-        assert_allclose(problem.matrix(problem.guess), model.guess)
+    def test_are_those_of_the_support_and_the_ties(self):
+        model = scenarios.make("tracking")
+        for changes, sizes in (({"support": None}, (56 * 56, 56, False)), ({}, (112, 56, True))):
+            problem = Problem.of(model.override(**changes), empty_fleet(model))
+            assert (problem.size, problem.rows, problem.declared) == sizes
+            assert_allclose(problem.matrix(problem.guess), model.guess)
 
-    def test_too_many_are_refused(self):
-        model = scenarios.make("campus-day").override(ties=None)
-        with pytest.raises(ValueError, match="12,000 cells.*6,000 at most"):
-            Problem.of(model, empty_fleet(model))
-
-    def test_rows_that_are_tied_in_part_are_refused(self):
+    def test_what_cannot_be_laid_out_is_refused(self):
         ties = np.arange(12).reshape(4, 3)
         ties[1, 0] = ties[0, 0]
-        model = small(ties=ties)
-        with pytest.raises(ValueError, match="ties must join whole rows"):
-            Problem.of(model, empty_fleet(model))
-
-    def test_private_levels_are_refused(self):
-        model = small(public_fields=())
-        with pytest.raises(ValueError, match="levels"):
-            Problem.of(model, empty_fleet(model))
-
-    def test_classes_come_with_the_fleet(self):
-        model = small(lead=(T,))
-        problem = Problem.of(model, empty_fleet(model, np.array([0, 0, 1, 1, 1])))
-        assert (problem.size, problem.rows) == (2 * N * M, 2 * N)
-        p = np.concatenate([behaviour(np.random.default_rng(i), N, M).ravel() for i in range(2)])
-        assert_array_equal(problem.matrix(p)[0], problem.matrix(p)[1])
-        assert_allclose(problem.matrix(p)[4].ravel(), p[N * M :])
+        for model, words in (
+            (scenarios.make("campus-day").override(ties=None), "12,000 cells.*6,000 at most"),
+            (small(ties=ties), "ties must join whole rows"),
+            (small(public_fields=()), "levels"),
+        ):
+            with pytest.raises(ValueError, match=words):
+                Problem.of(model, empty_fleet(model))
 
     def test_what_is_private_does_not_matter(self):
-        model = small()
-        other = small(default=small(5).default, notes=("private",), counts=None)
+        model = small(public_fields=("levels", "utility", "penalty"))
+        other = model.override(default=small(5).default, notes=("private",), initial=[0])
         assert Problem.of(model, empty_fleet(model)).digest == Problem.of(other, empty_fleet(other)).digest
-        two = (model, model.override(initial=[0]))
-        hidden = [one.override(public_fields=("levels", "utility", "penalty")) for one in two]
-        digests = {Problem.of(one, empty_fleet(one)).digest for one in hidden}
-        assert len(digests) == 1
 
     def test_what_is_public_does(self):
         model = small(guess=behaviour(np.random.default_rng(9), N, M))
-        changes = (
-            {"utility": np.zeros((T + 1, C, N))},
-            {"discomfort_penalty": 0.8},
-            {"initial": [0]},
-            {"guess": np.full((N, M), 1 / M)},
-            {"support": np.tri(N, M, dtype=bool)},
-            {"nature": np.full((M, N), 1 / N)},
-            {"context": Context(np.full((C, C), 0.5), ("a", "b"))},
-            {"power_kw": np.ones(N)},
-        )
-        models = (model, *(model.override(**change) for change in changes))
+        changes = {
+            "utility": np.zeros((T + 1, C, N)),
+            "discomfort_penalty": 0.8,
+            "initial": [0],
+            "guess": np.full((N, M), 1 / M),
+            "support": np.tri(N, M, dtype=bool),
+            "nature": np.full((M, N), 1 / N),
+            "context": Context(np.full((C, C), 0.5), ("a", "b")),
+            "power_kw": np.ones(N),
+        }
+        models = (model, *(model.override(**{name: value}) for name, value in changes.items()))
         assert len({Problem.of(one, empty_fleet(one)).digest for one in models}) == 1 + len(changes)

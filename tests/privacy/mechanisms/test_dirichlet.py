@@ -9,16 +9,13 @@ import numpy as np
 import pytest
 from fleets import CLASSES, INSIDE, MATRICES, SUPPORT, TALL, WALK
 from helpers import random_chain
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 from scipy.special import gammaln
 
 from dp_ensemble_env.privacy import Fleet, PrivacyLedger, mechanism
-from dp_ensemble_env.privacy.accounting.accountant import total_epsilon
+from dp_ensemble_env.privacy.accounting.compose import total_epsilon
 from dp_ensemble_env.privacy.accounting.losses import PureLoss, RowLoss
-from dp_ensemble_env.privacy.adjacency import AGGREGATE_LIMIT, COUNTS_ARE_DATA, COUNTS_LIMIT
 from dp_ensemble_env.privacy.mechanisms import dirichlet
 from dp_ensemble_env.privacy.mechanisms.base import Permit
 from dp_ensemble_env.privacy.mechanisms.dirichlet import PAPER_H, DirichletEvent, DirichletMechanism
@@ -60,7 +57,7 @@ def test_a_release_is_drawn_from_the_floored_rows(floor):
     assert_allclose(several, expected, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("k", [0.5, 5.0, 50.0, 2000.0])
+@pytest.mark.parametrize("k", [0.5, 50.0])
 def test_marginals_are_beta(k):
     """Kolmogorov-Smirnov on the logarithms, which keep their resolution near zero."""
     logs = DirichletMechanism(k).sample_log(ROW, 20_000, rng=1)
@@ -76,7 +73,7 @@ def test_marginal_of_a_tiny_entry_is_beta_far_below_the_smallest_double():
     assert stats.kstest(-logs[logs < -50] - 50, stats.expon(scale=1 / (k * row[0])).cdf).pvalue > 1e-6
 
 
-@pytest.mark.parametrize("k", [1e-3, 1.0, 50.0])
+@pytest.mark.parametrize("k", [1e-3, 50.0])
 def test_release_has_neither_zero_nor_nan_on_its_support(k):
     default = random_chain(np.random.default_rng(0), 20, 0.4)
     default[3] = np.eye(20)[5]  # a certain row is released as it is
@@ -86,15 +83,6 @@ def test_release_has_neither_zero_nor_nan_on_its_support(k):
     assert (release.matrix[on] > 0).all() and (release.matrix[~on] == 0).all() and release.matrix[3, 5] == 1.0
     assert np.isfinite(release.log_matrix[on]).all() and np.isneginf(release.log_matrix[~on]).all()
     assert_allclose(release.matrix.sum(axis=1), 1.0, rtol=1e-12)
-
-
-@given(st.lists(st.floats(), min_size=1, max_size=4), st.floats())
-def test_any_row_is_sampled_or_refused(row, k):
-    try:
-        logs = DirichletMechanism(k).sample_log(row, 3, 0)
-    except ValueError:
-        return
-    assert_allclose(np.exp(logs).sum(axis=1), 1.0, rtol=1e-9)
 
 
 def test_public_support_may_be_wider_but_not_narrower():
@@ -112,27 +100,16 @@ def test_public_support_may_be_wider_but_not_narrower():
             DirichletMechanism(7.0).floored(MATRICES, wrong)
 
 
-def test_floors_may_fill_a_row_and_no_more():
-    row = np.array([[0.7, 0.1, 0.1, 0.1]] * 4)
-    assert_allclose(DirichletMechanism(50.0, floor=0.25).floored(row), 0.25)
-    assert event(50.0, 0.25, (4, 3)).floor == 0.25
-    with pytest.raises(ValueError, match="does not fit rows of 4"):
-        event(50.0, 0.2501, (4, 3))
+def test_bad_settings_and_releases_are_refused():
+    for settings, words in (({"k": 0}, "^k must"), ({"k": np.inf}, "^k must"), ({"k": 5, "floor": 1.0}, "floor must")):
+        with pytest.raises(ValueError, match=words):
+            DirichletMechanism(**settings)
     with pytest.raises(ValueError, match="cannot hold for row 1, which has 3 successors; .* at most 0.3333"):
         DirichletMechanism(7.0, floor=0.4).floored(MATRICES)
-
-
-def test_bad_settings_and_releases_are_refused():
-    for settings in ({"k": 0}, {"k": -5}, {"k": np.inf}, {"k": "50"}):
-        with pytest.raises(ValueError, match="^k must"):
-            DirichletMechanism(**settings)
-    for floor in (-0.1, 1.0):
-        with pytest.raises(ValueError, match="floor must"):
-            DirichletMechanism(k=5, floor=floor)
+    assert_allclose(DirichletMechanism(50.0, floor=0.25).floored([[0.7, 0.1, 0.1, 0.1]]), 0.25)
     for matrix, rng, words in (
         ([[0.5, 0.6], [0.5, 0.5]], 0, "row 0 of default sums to 1.1"),
         ([[np.nan, 1], [0.5, 0.5]], 0, "nan"),
-        (np.eye(2), "seed", "Generator"),
         (np.eye(2), -3, "Generator"),
     ):
         with pytest.raises(ValueError, match=words):
@@ -160,13 +137,8 @@ def test_what_is_charged_for_rows_of_each_size():
 
 
 def test_without_a_floor_nothing_is_proven_for_what_is_drawn_and_moves():
-    for floor, sizes, h, bare in (
-        (0.0, (1, 1), (), False),
-        (0.0, (1, 2), (), True),
-        (0.0, (2, 2), (0.0, 0.2), True),
-        (0.0, (2, 2), (0.0,), False),
-        (0.1, (2, 2), (), False),
-    ):
+    cases = (0.0, (1, 1), (), False), (0.0, (1, 2), (), True), (0.0, (2, 2), (0.0, 0.2), True), (0.1, (2, 2), (), False)
+    for floor, sizes, h, bare in cases:
         drawn = event(7.0, floor, sizes, h=h)
         assert drawn.bare == bare == math.isinf(total_epsilon(0.5, drawn.losses().counted("sequential")))
         assert ("set a floor" in drawn.remedy) == (floor == 0)
@@ -196,28 +168,6 @@ def test_other_entries_keep_the_distance_and_where_it_comes_from():
         assert drawn.under(0.3).h == (0.3,) and drawn.under(0.3).h_source == "stated"
 
 
-def test_several_draws_in_words():
-    first, second = event(7.0, 0.1, (2, 1, 3), h=(0.2, 0.3, 0.3)), event(9.0, 0.2, (2, 2, 2), h=(0.25,))
-    settings, terms = DirichletEvent.claims([second, first], "sequential")
-    assert settings == " at k=7 to 9"
-    assert terms == [
-        "adjacent rows differ in two entries by h=0.2 to 0.3 in L1 distance",
-        "all 3 drawn rows composed",
-        "assumes a public support and floor 0.1",
-        AGGREGATE_LIMIT,
-    ]
-    bare = event(7.0, 0.0, (2, 3)).under(entries="any")
-    assert DirichletEvent.claims([bare], 2)[1][:3] == [
-        "adjacent rows differ in any entries by h=0.03 in L1 distance",
-        "a unit touches at most 2 rows of each matrix",
-        "assumes a public support",
-    ]
-    assert DirichletEvent.claims([second], "parallel")[1][1] == "a unit touches one row of each matrix"
-    counted = DirichletEvent.claims([replace(first, h_source="counts")], 2)[1]
-    assert set(counted) >= {COUNTS_LIMIT, COUNTS_ARE_DATA} and AGGREGATE_LIMIT not in counted
-    assert COUNTS_ARE_DATA in DirichletEvent.claims([first, replace(first, h_source="devices")], 2)[1]
-
-
 # ------------------------------------------------------------------ participants
 def test_a_fleet_is_protected_only_with_a_declared_support_and_a_clip():
     fleet, support = Fleet.simulate(WALK, 50, seed=1, steps=500), np.ones((4, 4), dtype=bool)
@@ -234,29 +184,20 @@ def test_a_fleet_is_protected_only_with_a_declared_support_and_a_clip():
     assert_array_equal(PublicMechanism().release(fleet).matrix, WALK)
 
 
-def test_no_participant_moves_a_dirichlet_row_of_a_fleet_by_more_than_h():
+def test_a_fleet_of_classes_is_charged_for_each_class_once():
     rng = np.random.default_rng(6)
-    counts = rng.integers(0, 30, (5, 3, 3, 2)) * (rng.random((5, 3, 3, 2)) < 0.7)
-    support = np.ones(TALL, dtype=bool)
-    chain = Fleet(counts, classes=CLASSES).chain(4, support)
-    assert chain.default.shape == (3, 3, 2)
-    for left_out in range(5):
-        less = Fleet(np.delete(counts, left_out, axis=0), classes=CLASSES).chain(4, support)
-        both = ((chain.counts.sum(axis=-1) > 0) & (less.counts.sum(axis=-1) > 0)).ravel()
-        moved = np.abs(chain.default - less.default).sum(axis=-1).ravel()
-        assert (moved[both] <= chain.adjacency.h[both] + 1e-12).all()
-    ledger = PrivacyLedger()
-    made = mechanism("dirichlet:k=5,floor=0.2")
-    release = ledger.release(made, Fleet(counts, classes=CLASSES), rng=1, support=support, clip=4)
+    fleet = Fleet(rng.integers(0, 30, (5, 3, 3, 2)) * (rng.random((5, 3, 3, 2)) < 0.7), classes=CLASSES)
+    support, ledger = np.ones(TALL, dtype=bool), PrivacyLedger()
+    release = ledger.release(mechanism("dirichlet:k=5,floor=0.2"), fleet, rng=1, support=support, clip=4)
     ((_, charged, _),) = ledger.entries
-    assert len(charged.successors) == 9 and charged.h == tuple(chain.adjacency.h)
+    assert len(charged.successors) == 9 and charged.h == tuple(fleet.chain(4, support).adjacency.h)
     assert release.matrix.shape == TALL
     assert_array_equal(release.matrix[0, 0], release.matrix[1, 0])
     assert np.abs(release.matrix[0, 1] - release.matrix[1, 1]).max() > 1e-3
 
 
 # ------------------------------------------------------------------ publication
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(12))
 def test_rounded_neighbours_differ_in_two_entries_and_by_two_tickets_in_the_first(seed):
     rng = np.random.default_rng(seed)
     n, weight, h = int(rng.integers(3, 9)), [2**46, 1000, 64][seed % 3], 0.1

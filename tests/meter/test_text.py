@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from meter_files import stamps, table
 
-from dp_ensemble_env.meter import meter_columns
+from dp_ensemble_env.meter import meter_columns, read_meter
 from dp_ensemble_env.meter.origin import MOST
 
 
@@ -64,19 +64,14 @@ def test_lines_are_counted_in_files_longer_than_one_chunk(reads, refused, monkey
 GOOD = table("start,kW", *range(1, 25))
 
 
-@pytest.mark.parametrize(
-    "what, most, words",
-    [
-        ("bytes", 100, "more than 100 bytes"),
-        ("readings", 10, "more than 10 readings"),
-        ("characters in a line", 10, "more than 10 characters in a line"),
-    ],
-)
-def test_text_has_limits_that_can_be_raised(file, monkeypatch, what, most, words, reads, refused):
+@pytest.mark.parametrize("what, most", [("bytes", 100), ("readings", 10), ("characters in a line", 10)])
+def test_text_has_limits_that_can_be_raised_by_the_factor_that_is_named(file, monkeypatch, what, most, reads, refused):
+    words = f"more than {most} {what}"
     monkeypatch.setitem(MOST, what, most)
     path = file(GOOD)
-    refused(rf"meter.csv: the file has {words}; if that is right, raise all limits with limits=\d", path)
-    reads(np.arange(1, 25), path, limits=100)
+    with pytest.raises(ValueError, match=rf"meter.csv: the file has {words}; if that is right, raise") as caught:
+        read_meter(path)
+    reads(np.arange(1, 25), path, limits=float(str(caught.value).rpartition("limits=")[2].rstrip(".")))
     refused("limits must be a positive", path, limits=0)
 
 

@@ -158,8 +158,6 @@ def estimate_chain(
     step: Any = None,
     binning: str = "width",
     on_unvisited: str = "error",
-    start: str | None = None,
-    end: str | None = None,
     season: tuple[str, str] | None = None,
     exclude: Iterable[str] = (),
     edges: ArrayLike | None = None,
@@ -171,8 +169,8 @@ def estimate_chain(
     `power`, of shape (m,) or (m, meters) and NaN where missing, may be a `PowerSeries`, which brings its own times and
     step. Several meters, a column each, are counted together and share their levels. Adjacent readings are one `step`
     apart: minutes or a timedelta64, by default the smallest difference of `times`. Without stamps all readings are
-    adjacent, and filters by date are refused. `start` and `end` are dates, `season` is a first and a last month-day
-    such as ``("06-15", "09-25")``, also over the new year, and `exclude` names days to leave out.
+    adjacent, and filters by date are refused. `season` is a first and a last month-day such as ``("06-15", "09-25")``,
+    also over the new year, and `exclude` names days to leave out.
 
     Levels are of equal width, whose power is their centre, or with ``binning="quantile"`` of equal count, whose power
     is their mean reading. `edges` (n + 1,) are bounds of your own, such as ``range(n + 1)`` for states 0 … n - 1;
@@ -192,7 +190,7 @@ def estimate_chain(
     check_choice(binning, "binning", ("width", "quantile"))
     check_choice(on_unvisited, "on_unvisited", ("error", "merge"))
     free_days = as_days(holidays, "holidays")
-    readings = adjacent_readings(power, times, step, start, end, season, as_days(exclude, "exclude"))
+    readings = adjacent_readings(power, times, step, season, as_days(exclude, "exclude"))
     if by_time and readings.stamps is None:
         raise ValueError("by_time needs to know when the readings were taken; pass times=, one stamp per reading.")
     values, present = readings.values, ~np.isnan(readings.values)
@@ -302,8 +300,6 @@ def adjacent_readings(
     power: Any,
     times: ArrayLike | None,
     step: Any,
-    start: str | None,
-    end: str | None,
     season: tuple[str, str] | None,
     exclude: tuple[str, ...],
 ) -> Readings:
@@ -317,7 +313,7 @@ def adjacent_readings(
     length, meters = values.shape
     one: np.timedelta64 = np.timedelta64(0, "s")
     if times is None:
-        if start or end or season or exclude:
+        if season or exclude:
             raise ValueError("filters by date need times; pass times=, one stamp per reading.")
         follows, stamps = np.ones(max(length - 1, 0), dtype=bool), None
     else:
@@ -331,7 +327,7 @@ def adjacent_readings(
             raise ValueError(f"times holds {repeated} twice; read the file with read_meter, which settles repeats.")
         one = as_step(step, differences)
         follows = differences == one
-        values = np.where(select_days(stamps, start, end, season, exclude)[:, None], values, np.nan)
+        values = np.where(select_days(stamps, season, exclude)[:, None], values, np.nan)
         stamps = np.tile(stamps, meters)
     # One meter's last reading and the next one's first are not adjacent.
     adjacent = np.tile(np.append(follows, False)[:length], meters)[:-1]

@@ -43,10 +43,10 @@ def test_seasons(first, last):
     assert_array_equal(select_days(DAYS, season=season), [inside(day) for day in YEARS])
 
 
-def test_dates_and_excluded_days():
-    chosen = select_days(DAYS, "2019-02-27", "2019-03-02", exclude=("2019-03-01",))
-    assert DAYS[chosen].astype(str).tolist() == ["2019-02-27", "2019-02-28", "2019-03-02"]
-    refuses(r"cannot read a date in start='soon'; write days as 2018-07-02", select_days, DAYS, "soon")
+def test_excluded_days():
+    chosen = select_days(DAYS[:4], exclude=("2019-01-03",))
+    assert chosen.tolist() == [True, True, False, True]
+    refuses("cannot read a date in .*'soon'.*; write days as 2018-07-02", select_days, DAYS, None, ("soon",))
 
 
 def test_similar_days_are_weekdays_for_a_weekday_and_else_the_same_day():

@@ -46,7 +46,7 @@ def test_one_folder_with_everything(reproduced):
     assert {claim["data"] for claim in claims} == {"without data", "synthetic campus", "meter"}
     for slug, title in (("campus", "synthetic campus"), ("meter-private", "meter")):
         figures = sorted(path.stem for path in (reproduced / slug).glob("*.png"))
-        assert len(figures) == 7
+        assert len(figures) == 6
         for name in figures:
             assert (reproduced / slug / f"{name}.png").read_bytes().startswith(b"\x89PNG")
             assert "<svg" in (reproduced / slug / f"{name}.svg").read_text()[:2000]
@@ -60,7 +60,7 @@ def test_one_folder_with_everything(reproduced):
 
 def test_page_is_self_contained_and_says_how_it_was_made(reproduced):
     page = (reproduced / "reproduction-private.html").read_text()
-    assert page.count("data:image/png;base64,") == 15
+    assert page.count("data:image/png;base64,") == 13
     assert not re.search(r"(src|href)=\"(?!data:|#)", page)  # nothing is fetched
     opening = page.split("<main")[1].split("About this page")[0]
     assert "policies</a> that expect noise of " in opening and '<figure class="chart">' in opening
@@ -85,5 +85,5 @@ def test_no_row_qualifies(tmp_path, small, monkeypatch):
     found = {f.claim.id: f.verdict.word for f in judge_claims(none, RatioSearch(3.5, (1.0, 2.0), 1))}
     assert none.row is None and found["row"] == NOT_REPRODUCIBLE and not any(name.startswith("L1") for name in found)
     assert found["states"] == NOT_REPRODUCIBLE and "greater-cost" in found
-    assert list(draw_all(none, tmp_path)) == ["Figure 3", "Figure 7", "Figure 8", "Misprints"]
+    assert list(draw_all(none, tmp_path)) == ["Figure 3", "Figure 7", "Figure 8"]
     assert {table.name for table in study_tables(none)} == {"event", "cost", "misprint_e2", "misprint_e3"}

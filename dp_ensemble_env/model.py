@@ -200,7 +200,6 @@ class EnsembleModel:
         n_states: int = 20,
         buildings: int = 100,
         discomfort_penalty: float = 15.0,
-        binning: str = "width",
         on_unvisited: str = "merge",
         season: tuple[str, str] | None = None,
         exclude: Iterable[str] = (),
@@ -212,9 +211,9 @@ class EnsembleModel:
 
         `power` is a PowerSeries, or kW with stamps at the starts of the intervals, `times`; it is averaged to the step
         of the event, by default that of 2 July 2018. It is one building, of which `buildings` synthetic copies are
-        made, or with ``profile="aggregate"`` their aggregate. `n_states`, `binning`, `on_unvisited`, `season` and
-        `exclude` are those of `estimate_chain`; the customer baseline passes over `holidays`. All is computed from the
-        series; `public` names what is public knowledge, of ``"levels"``, ``"initial"``, ``"baseline"``, ``"notes"``.
+        made, or with ``profile="aggregate"`` their aggregate. `n_states`, `on_unvisited`, `season` and `exclude` are
+        those of `estimate_chain`; the customer baseline passes over `holidays`. All is computed from the series;
+        `public` names what is public knowledge, of ``"levels"``, ``"initial"``, ``"baseline"``, ``"notes"``.
 
         `initial` says where similar days of the series were when control begins; without such a day all states are
         equally likely. Without ten complete similar days before the event there is no customer baseline, and `notes`
@@ -233,7 +232,6 @@ class EnsembleModel:
                 profile=profile,
                 n_states=n_states,
                 buildings=buildings,
-                binning=binning,
                 on_unvisited=on_unvisited,
                 season=season,
                 exclude=exclude,

@@ -100,11 +100,6 @@ class MarkovChain:
         """Number of power levels."""
         return len(self.power)
 
-    @property
-    def observations(self) -> NDArray[np.int64]:
-        """How often each state was left."""
-        return np.asarray(self.counts.sum(axis=1))
-
     def states(self, power: ArrayLike) -> NDArray[np.int64]:
         """State of each reading; readings beyond the edges belong to the outermost states."""
         values = as_numeric_array(power, "power")
@@ -156,7 +151,6 @@ def estimate_chain(
     *,
     times: ArrayLike | None = None,
     step: Any = None,
-    binning: str = "width",
     on_unvisited: str = "error",
     season: tuple[str, str] | None = None,
     exclude: Iterable[str] = (),
@@ -172,10 +166,9 @@ def estimate_chain(
     adjacent, and filters by date are refused. `season` is a first and a last month-day such as ``("06-15", "09-25")``,
     also over the new year, and `exclude` names days to leave out.
 
-    Levels are of equal width, whose power is their centre, or with ``binning="quantile"`` of equal count, whose power
-    is their mean reading. `edges` (n + 1,) are bounds of your own, such as ``range(n + 1)`` for states 0 … n - 1;
-    readings beyond them belong to the outermost levels. A state that no transition leaves is refused, or with
-    ``on_unvisited="merge"`` joined to the neighbour nearest in power.
+    Levels are of equal width, and their power is their centre. `edges` (n + 1,) are bounds of your own, such as
+    ``range(n + 1)`` for states 0 … n - 1; readings beyond them belong to the outermost levels. A state that no
+    transition leaves is refused, or with ``on_unvisited="merge"`` joined to the neighbour nearest in power.
 
     With `by_time` there is a matrix for each hour and type of day, in a `TimedChain`; that needs times, and `holidays`
     count as weekend.
@@ -187,7 +180,6 @@ def estimate_chain(
            [0.667, 0.333]])
     """
     n_states = check_count(n_states, "n_states", 2, 100_000)
-    check_choice(binning, "binning", ("width", "quantile"))
     check_choice(on_unvisited, "on_unvisited", ("error", "merge"))
     free_days = as_days(holidays, "holidays")
     readings = adjacent_readings(power, times, step, season, as_days(exclude, "exclude"))
@@ -200,18 +192,13 @@ def estimate_chain(
         )
     pairs = np.flatnonzero(readings.adjacent & present[:-1] & present[1:])
     if edges is None:
-        bounds = cut(values[present], n_states, binning)
+        bounds = cut(values[present], n_states)
     else:
         bounds = as_float_array(edges, "edges", 1)
         if len(bounds) < 3 or (np.diff(bounds) <= 0).any():
             raise ValueError(f"edges must be at least three increasing numbers, got {bounds.tolist()[:8]}.")
     if not len(pairs):
         raise ValueError("no two readings are one step apart, so there is no transition to count; check step and gaps.")
-    if edges is None and len(bounds) <= n_states and on_unvisited == "error":
-        raise ValueError(
-            f"only {len(bounds) - 1} of {n_states} quantile states differ, as many readings are equal; use fewer "
-            "states, binning='width' or on_unvisited='merge'."
-        )
     origin, target = values[pairs], values[pairs + 1]
     counts = count(origin, target, bounds)
     if (unvisited := np.flatnonzero(counts.sum(axis=1) == 0)).size:
@@ -220,7 +207,7 @@ def estimate_chain(
         bounds = merge_unvisited(origin, bounds)
         counts = count(origin, target, bounds)
     default = counts / counts.sum(axis=1, keepdims=True)
-    chain = MarkovChain(default, bounds, powers(values[present], bounds, binning), counts)
+    chain = MarkovChain(default, bounds, 0.5 * (bounds[1:] + bounds[:-1]), counts)
     return _by_time(chain, readings, pairs, free_days) if by_time else chain
 
 
@@ -233,9 +220,14 @@ def _by_time(chain: MarkovChain, readings: Readings, pairs: IntArray, holidays: 
     counts = count_cells(*moves, n)
     likelihood = held_out(*moves, fold_of(stamps), n)
     strength = float(STRENGTHS[np.flatnonzero(likelihood == likelihood.max())[-1]])
-    tables = shrink(counts, chain.default, strength)
-    timed = {"tables": tables, "cell_counts": counts, "strength": strength}
-    return TimedChain(**vars(chain), **timed, step=readings.step, holidays=holidays)
+    return TimedChain(
+        **vars(chain),
+        tables=shrink(counts, chain.default, strength),
+        cell_counts=counts,
+        strength=strength,
+        step=readings.step,
+        holidays=holidays,
+    )
 
 
 def ensemble(
@@ -334,8 +326,8 @@ def adjacent_readings(
     return Readings(values.T.ravel(), adjacent, stamps, one)
 
 
-def cut(values: FloatArray, n_states: int, binning: str) -> FloatArray:
-    """Return the bounds of `n_states` levels of equal width or equal count."""
+def cut(values: FloatArray, n_states: int) -> FloatArray:
+    """Return the bounds of `n_states` levels of equal width."""
     low, high = float(values.min()), float(values.max())
     # Below some ulps of the larger bound the grid's edges would coincide.
     if high - low <= 4 * n_states * np.spacing(max(abs(low), abs(high))):
@@ -343,8 +335,6 @@ def cut(values: FloatArray, n_states: int, binning: str) -> FloatArray:
             f"the power never changes (it is {low:g} throughout), so it has one state and nothing to control; "
             "choose another meter, period or column."
         )
-    if binning == "quantile":
-        return np.unique(np.quantile(values, np.linspace(0.0, 1.0, n_states + 1)))
     return np.linspace(low, high, n_states + 1)
 
 
@@ -360,16 +350,6 @@ def count(origin: FloatArray, target: FloatArray, edges: FloatArray) -> NDArray[
     return np.bincount(flat, minlength=n * n).reshape(n, n)
 
 
-def powers(values: FloatArray, edges: FloatArray, binning: str) -> FloatArray:
-    """Return the representative power of each level."""
-    centres = 0.5 * (edges[1:] + edges[:-1])
-    if binning == "width":
-        return centres
-    state = digitize(values, edges)
-    count = np.bincount(state, minlength=len(centres))
-    return np.where(count > 0, np.bincount(state, values, len(centres)) / np.maximum(count, 1), centres)
-
-
 def merge_unvisited(origin: FloatArray, edges: FloatArray) -> FloatArray:
     """Remove edges until every remaining state is left at least once."""
     while True:
@@ -378,7 +358,7 @@ def merge_unvisited(origin: FloatArray, edges: FloatArray) -> FloatArray:
         if not len(unvisited):
             return edges
         if len(edges) <= 3:
-            raise ValueError("merging leaves a single state; use more data, fewer states or binning='quantile'.")
+            raise ValueError("merging leaves a single state; use more data or fewer states.")
         b = unvisited[0]
         centres = 0.5 * (edges[1:] + edges[:-1])
         below = b > 0 and (b == len(left) - 1 or centres[b] - centres[b - 1] <= centres[b + 1] - centres[b])
@@ -390,7 +370,7 @@ def unvisited_message(unvisited: NDArray[np.int64], edges: FloatArray, values: F
     b = int(unvisited[0])
     message = (
         f"no transition leaves state {state_list(unvisited)} (state {b} spans {edges[b]:.6g} to {edges[b + 1]:.6g}); "
-        "use fewer states, binning='quantile', or on_unvisited='merge'"
+        "use fewer states, or on_unvisited='merge'"
     )
     typical = float(np.quantile(values, 0.99))
     if values.max() > 10 * max(typical, 0.0):

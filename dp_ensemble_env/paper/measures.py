@@ -217,17 +217,22 @@ def adjacent_policies(
     }
 
 
-def sampled_policies(
-    model: EnsembleModel, k: float, time: int, state: int, points: int, rng: np.random.Generator
-) -> FloatArray:
-    """Release the matrix `points` times, solve each, and keep one row's policy at one time, (points, n)."""
-    mechanism, parts = DirichletMechanism(k), []
-    for start in range(0, points, 100):
-        count = min(100, points - start)
-        logs = np.stack([mechanism.release(model.default, rng).log_matrix for _ in range(count)])
-        policy = solve(LogKernel.from_dense(logs[:, None]), model.utility, model.discomfort_penalty).policy
-        parts.append(policy[:, time, state])
-    return np.concatenate(parts)
+def policy_clouds(
+    model: EnsembleModel, row: PickedRow, k: float, time: int, points: int, seed: int
+) -> tuple[FloatArray, FloatArray]:
+    """Release the matrix and its neighbour `points` times each, solve, and keep the row's policies at one time."""
+    rng, mechanism = np.random.default_rng([seed, int(k), 6]), DirichletMechanism(k)
+
+    def cloud(model: EnsembleModel) -> FloatArray:
+        parts = []
+        for start in range(0, points, 100):
+            count = min(100, points - start)
+            logs = np.stack([mechanism.release(model.default, rng).log_matrix for _ in range(count)])
+            policy = solve(LogKernel.from_dense(logs[:, None]), model.utility, model.discomfort_penalty).policy
+            parts.append(policy[:, time, row.state])
+        return np.concatenate(parts)
+
+    return cloud(model), cloud(row.adjacent_model(model))
 
 
 # ------------------------------------------------------------------ the event

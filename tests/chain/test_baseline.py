@@ -42,8 +42,9 @@ def test_excluded_and_incomplete_days_are_passed_over():
 
 def test_weekend_events_look_at_the_same_day_of_the_week():
     times, kw = meter(90, start="2018-04-28")  # a Saturday
-    baseline = customer_baseline(times, kw, DemandResponseEvent(date="2018-07-14"), days=3, best=1)
-    assert_allclose(baseline, (np.datetime64("2018-07-07") - np.datetime64("2018-04-28")).astype(int))
+    rule = BaselineRule(days=3, best=1)
+    baseline = find_baseline(times, kw, DemandResponseEvent(date="2018-07-14"), rule)
+    assert_allclose(baseline.kw, (np.datetime64("2018-07-07") - np.datetime64("2018-04-28")).astype(int))
 
 
 def test_weather_adjustment_is_a_ratio_within_twenty_percent():
@@ -60,10 +61,10 @@ def test_weather_adjustment_is_a_ratio_within_twenty_percent():
 def test_the_first_reading_of_a_series_counts():
     """The event's first interval begins at 10:15; five weekdays lie before it, the first of them without its night."""
     times, kw = meter(8, start="2018-06-25T10:15")
-    baseline = customer_baseline(times, kw, DemandResponseEvent(), days=5, best=5)
-    assert_allclose(baseline[0], np.mean([0, 1, 2, 3, 4]))
+    rule = BaselineRule(days=5)
+    assert_allclose(find_baseline(times, kw, DemandResponseEvent(), rule).kw[0], np.mean([0, 1, 2, 3, 4]))
     with pytest.raises(TooFewDays, match="only 4 complete similar days"):
-        customer_baseline(times[1:], kw[1:], DemandResponseEvent(), days=5, best=5)
+        find_baseline(times[1:], kw[1:], DemandResponseEvent(), rule)
 
 
 def test_hours_and_quarter_hours_serve_each_other():
@@ -93,8 +94,6 @@ def test_too_few_days_and_bad_settings_are_refused():
     times, kw = meter(32)
     times[5] = times[4]
     refuses("holds a stamp twice", customer_baseline, times, kw, DemandResponseEvent())
-    with pytest.raises(TooFewDays, match="only 5 complete similar days"):
-        customer_baseline(*meter(8, start="2018-06-25"), DemandResponseEvent())
     refuses("cap", BaselineRule, cap=-0.1)
-    refuses("best=6 exceeds days=5", customer_baseline, *meter(32), DemandResponseEvent(), days=5, best=6)
+    refuses("best=6 exceeds days=5", BaselineRule, days=5, best=6)
     refuses("adjustment", customer_baseline, *meter(32), DemandResponseEvent(), adjustment="humidity")

@@ -38,8 +38,8 @@ def names(path, **settings):
 def test_a_meter_counts_once_and_a_thermometer_never(tmp_path):
     kw = load(0)
     columns = {"max demand kW": kw + 5, "min demand kW": kw - 5, "avg demand kW": kw, "temperature": kw / 5}
-    assert names(write(tmp_path / "one.csv", columns)) == ["one"]
-    assert participants(ProblemSettings(meter=str(tmp_path / "one.csv"))).used[0].series.kw[3] == kw[3]
+    (one,) = participants(ProblemSettings(meter=str(write(tmp_path / "one.csv", columns)))).used
+    assert one.name == "one" and one.series.kw[3] == kw[3]
     columns = {"a_kWh": kw, "b_kWh": kw, "export_kWh": kw, "spot price": kw, "b_max_kW": kw, "feed-in kWh": kw}
     wide = write(tmp_path / "wide.csv", columns)
     assert names(wide) == ["a_kWh", "b_kWh"]
@@ -73,14 +73,10 @@ def test_one_day_and_one_step_for_all(tmp_path):
 
 def test_sites_have_time_zones_of_their_own(tmp_path):
     """11:00 is an instant of each site: stamps in UTC become its own clock, and so does the start that is sent."""
-    folder = tmp_path / "meters"
-    folder.mkdir()
     for name in ("boston", "chicago"):
-        stamps = [f"{str(time).replace('T', ' ')}Z" for time in HOURS]
-        rows = [f"{stamp},{value}" for stamp, value in zip(stamps, load(0), strict=True)]
-        (folder / f"{name}.csv").write_text("\n".join(["start,kW", *rows]) + "\n")
-    (folder / "sites.csv").write_text("boston,America/New_York\nchicago,America/Chicago\n")
-    settings = ProblemSettings(meter=str(folder), date="2018-07-16")
+        write(tmp_path / f"{name}.csv", {"kW": load(0)}, [f"{time}Z" for time in HOURS])
+    (tmp_path / "sites.csv").write_text("boston,America/New_York\nchicago,America/Chicago\n")
+    settings = ProblemSettings(meter=str(tmp_path), date="2018-07-16")
     east, west = participants(settings).used
     assert east.series.times[0] - west.series.times[0] == np.timedelta64(3600, "s")
     days = {one.name: metered_day(one.series, one.event, one.settings.day_settings()) for one in (east, west)}
@@ -88,7 +84,7 @@ def test_sites_have_time_zones_of_their_own(tmp_path):
     events = openadr(make_plan(days), zones=zones)["events"]
     starts = [event["intervalPeriod"]["start"] for event in events]
     assert starts == ["2018-07-16T11:00:00-04:00", "2018-07-16T11:00:00-05:00"]
-    (folder / "sites.csv").write_text("boston\n")
+    (tmp_path / "sites.csv").write_text("boston\n")
     refuses("write lines such as 'depot,America/Chicago'", participants, settings)
 
 

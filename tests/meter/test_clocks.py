@@ -93,20 +93,7 @@ def test_the_rules_of_a_file_give_the_clock_of_its_zone(rules, offset, zone):
         assert mine.utcoffset() == theirs.utcoffset() and mine.fold == theirs.fold
 
 
-def test_rules_by_day_of_the_month_and_none():
+def test_rules_that_never_change_the_clock_or_name_no_day_of_the_week():
     assert posix_rule("FFFFFFFF") == "" and file_zone(0, 3600, "FFFFFFFF", AMERICA[1]) is None
-
-    def day(year, kind, number, weekday):
-        """The day on which a clock whose saving ends in November goes forward at two."""
-        start = f"{(4 << 28) | (kind << 25) | (number << 20) | (weekday << 17) | (2 << 12):08X}"
-        zone = file_zone(0, 3600, start, AMERICA[1])
-        days = [datetime(year, 4, day, 12, tzinfo=zone) for day in range(1, 31)]
-        return next(one.day for one in days if one.utcoffset())
-
-    assert [day(year, 0, 15, 0) for year in (2023, 2024)] == [15, 15]
-    for number in (1, 8, 10, 23):  # a weekday on or after a day of the month
-        for weekday in range(1, 8):
-            true = next(d for d in range(number, number + 7) if datetime(2024, 4, d).isoweekday() == weekday)
-            assert day(2024, 1, number, weekday) == true
-    for bad in ("xyz", "F0000001", "30002000F"):
-        refuses("rule|day of the year", posix_rule, bad)
+    for bad in ("xyz", "F60E2000", "36002000", "360F9000", "30F02000"):
+        refuses("rule|day of the week", posix_rule, bad)

@@ -87,25 +87,20 @@ def test_repeats_that_say_the_same_are_kept_once_and_others_outside_autumn_are_c
     assert filled.gaps == ()
 
 
-def test_negative_readings(file, reads, refused):
+def test_negative_and_zero_readings(file, reads, refused):
     path = file(hours("2024-07-01", [1, 2, -3, 4]))
     refused(r"line 4: the reading -3 of 'kW' is negative .*negatives='missing'", path)
     missing = reads([1, 2, NAN, 4], path, negatives="missing")
     assert missing.gaps[0].reason == "negative" and missing.notes == ("Made missing: 1 negative reading.",)
-    kept = reads([1, 2, -3, 4], path, negatives="keep")
-    assert kept.notes == ("Kept: 1 negative reading.",)
-
-
-def test_zero_readings(file, refused):
+    assert reads([1, 2, -3, 4], path, negatives="keep").notes == ("Kept: 1 negative reading.",)
     path = file(hours("2024-07-01", [1, 0, *[0] * 6, 4, 0, 5]))
     kept = read_meter(path)
     assert kept.missing == 0 and kept.notes[0] == "Kept: 8 zero readings."
     assert kept.notes[1].startswith("1 run of zeros longer than 6 hours, possibly outages; the longest, 7 intervals")
     missing = read_meter(path, zeros="missing")
     assert [(gap.intervals, gap.reason) for gap in missing.gaps] == [(7, "zero"), (1, "zero")]
-    short = read_meter(file(hours("2024-07-01", [1, *[0] * 6, 4])))
-    assert short.notes == ("Kept: 6 zero readings.",)
     refused("line 3: the reading 0 of 'kW' is zero", path, zeros="error")
+    assert read_meter(file(hours("2024-07-01", [1, *[0] * 6, 4]))).notes == ("Kept: 6 zero readings.",)
 
 
 def test_spikes(file, refused):
@@ -153,22 +148,17 @@ def test_days_and_months_are_refused_by_name(refused):
 HEAD = "start,kW\n2024-07-01 00:00,1\n"
 BAD = {
     "empty": ("", "the file is empty"),
-    "blank": ("\n \n", "the file is empty"),
     "header only": ("start,kW\n", "one line and no readings"),
     "one row": (HEAD + "", "holds 1 reading, and a series needs two"),
     "one stamp": (HEAD + "2024-07-01 00:00,1\n", "all readings carry one timestamp"),
     "binary": (bytes(range(256)), "this is a binary file"),
-    "workbook": (b"PK\x03\x04rest", "Excel workbook"),
     "false utf-16": (b"\xff\xfea", "UTF-16"),
-    "prose": ("Dear reader,\nthere are no readings here,\n", "no column of timestamps"),
     "bad stamp": (HEAD + "2024-07-01 0x:00,1\n", r"line 3: cannot read '2024-07-01 0x:00'"),
     "bad first stamp": ("start,kW\nsoon,1\n2024-07-01 00:00,1\n", r"line 2: cannot read 'soon' as a timestamp"),
     "no stamp": (HEAD + ",1\n", r"line 3: the timestamp is empty"),
     "foreign stamp": (HEAD + "2024-07-01 ٠0:00,1\n", r"line 3: cannot read"),
     "no such day": ("start,kW\n2024-02-28 00:00,1\n2024-02-30 00:00,1\n", r"line 3: '2024-02-30 00:00' is not a time"),
-    "no such hour": ("start,kW\n2024-02-28 00:00,1\n2024-02-28 25:00,1\n", r"line 3: .* is not a time"),
     "bad number": (HEAD + "2024-07-01 01:00,1.2.3\n", r"line 3: cannot read '1.2.3' in column"),
-    "infinite": (HEAD + "2024-07-01 01:00,inf\n", r"line 3: cannot read 'inf'"),
     "underscore": (HEAD + "2024-07-01 01:00,1_0\n", r"line 3: cannot read '1_0'"),
     "too many cells": (HEAD + "2024-07-01 01:00,1,5\n", r"line 3: the row has 3 cells"),
     "too few cells": (HEAD + "2024-07-01 01:00\n", r"line 3: the row has 1 cells"),
@@ -195,14 +185,12 @@ def test_the_sample_of_the_manual_can_be_read(file):
     np.testing.assert_allclose(series.kw, [4 * (925.5 + 12.5), 4 * (1026.0 + 14.0)], rtol=1e-12)
 
 
-LAYOUTS = {
-    "iso": ("%Y-%m-%d %H:%M:%S", ",", "."),
-    "german": ("%d.%m.%Y %H:%M", ";", ","),
-    "american": ("%m/%d/%Y %I:%M:%S %p", "\t", "."),
-    "pipes": ("%Y/%m/%dT%H:%M", "|", "."),
-}
-
-
+LAYOUTS = [
+    ("%Y-%m-%d %H:%M:%S", ",", "."),
+    ("%d.%m.%Y %H:%M", ";", ","),
+    ("%m/%d/%Y %I:%M:%S %p", "\t", "."),
+    ("%Y/%m/%dT%H:%M", "|", "."),
+]
 READING = st.one_of(st.none(), st.floats(0.01, 1e4).map(lambda x: float(f"{x:.6g}")))
 ANY_FILE = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -210,32 +198,23 @@ ANY_FILE = settings(max_examples=60, suppress_health_check=[HealthCheck.function
 @ANY_FILE
 @given(
     kw=st.lists(READING, min_size=2, max_size=60).filter(lambda kw: any(value is not None for value in kw)),
-    layout=st.sampled_from(sorted(LAYOUTS)),
+    layout=st.sampled_from(LAYOUTS),
     step=st.sampled_from([5, 15, 30, 60]),
     day=st.integers(0, 9000),
     end=st.booleans(),
     reverse=st.booleans(),
 )
-def test_a_series_written_in_any_layout_is_read_back(tmp_path, kw, layout, step, day, end, reverse):
-    pattern, delimiter, decimal = LAYOUTS[layout]
+def test_a_series_written_in_any_layout_is_read_back(reads, kw, layout, step, day, end, reverse):
+    pattern, delimiter, decimal = layout
     first = datetime(2001, 1, 1) + timedelta(days=day)
     times = [first + timedelta(minutes=step * i) for i in range(len(kw))]
     rows = []
     for time, value in zip(times, kw, strict=True):
         written = (time + timedelta(minutes=step * end)).strftime(pattern)
         rows.append(written + delimiter + ("" if value is None else repr(value).replace(".", decimal)))
-    path = tmp_path / "round.csv"
-    path.write_text("\n".join([f"{'end' if end else 'start'}{delimiter}kW", *(rows[::-1] if reverse else rows)]))
-    series = read_meter(path, spikes="keep")
-    np.testing.assert_array_equal(series.times, np.array(times, dtype="datetime64[s]"))
-    np.testing.assert_array_equal(series.kw, [NAN if value is None else value for value in kw])
-    assert series.missing == kw.count(None)
-
-
-@ANY_FILE
-@given(st.binary(max_size=300))
-def test_random_bytes_are_refused_with_a_value_error(refused, content):
-    refused("meter.csv|usage.xml", content, unit="kW", stamp="start")
+    lines = [f"{'end' if end else 'start'}{delimiter}kW", *(rows[::-1] if reverse else rows)]
+    series = reads([NAN if value is None else value for value in kw], lines, spikes="keep")
+    assert series.times.tolist() == times
 
 
 GOOD = table("start,kW", *range(1, 25))
@@ -295,7 +274,7 @@ def samples(folder):
 @given(
     which=st.integers(0, 6), cuts=st.lists(st.tuples(st.floats(0, 1), st.binary(max_size=3)), min_size=1, max_size=4)
 )
-def test_damaged_files_are_read_or_refused_in_one_sentence(tmp_path, which, cuts):
+def test_damaged_files_are_read_or_refused_in_one_sentence(tmp_path, file, which, cuts):
     original = samples(tmp_path)[which]
     content = bytearray(original.read_bytes())
     for place, junk in cuts:
@@ -303,8 +282,7 @@ def test_damaged_files_are_read_or_refused_in_one_sentence(tmp_path, which, cuts
         content[at : at + len(junk)] = junk
         if not junk:
             del content[at:]
-    path = tmp_path / f"damaged{original.suffix}"
-    path.write_bytes(bytes(content))
+    path = file(bytes(content), f"damaged{original.suffix}")
     for read in (read_meter, read_meters, lambda path, **_: meter_columns(path)):
         try:
             read(path, unit="kW" if which not in (3, 4) else None, stamp="start")
@@ -320,9 +298,8 @@ WORDS = st.sampled_from(
 
 @ANY_FILE
 @given(st.lists(st.lists(WORDS, min_size=1, max_size=5), min_size=1, max_size=9), st.sampled_from(",;\t|"))
-def test_odd_tables_are_read_or_refused_with_a_value_error(tmp_path, rows, delimiter):
-    path = tmp_path / "odd.csv"
-    path.write_text("\n".join(delimiter.join(row) for row in rows), encoding="utf-8")
+def test_odd_tables_are_read_or_refused_with_a_value_error(file, rows, delimiter):
+    path = file([delimiter.join(row) for row in rows])
     for more in ({}, {"timezone": "America/New_York"}, {"meter_id": "A"}, {"column": "sum"}):
         try:
             read_meter(path, unit="kWh", stamp="end", **more)

@@ -57,7 +57,7 @@ CALLS = {
     "cost_as_printed": (cost.average_cost_as_printed, {"model": MODEL, "k": 5.0}),
     "policy_cost": (cost.policy_cost, {"model": MODEL, "policy": POLICY}),
     "event_outcome": (event_outcome, {"model": MODEL, "policy": POLICY}),
-    "estimate_chain": (dpe.estimate_chain, {"power": POWER, "n_states": 3, "times": TIMES, "by": ("hour",)}),
+    "estimate_chain": (dpe.estimate_chain, {"power": POWER, "n_states": 3, "times": TIMES, "by_time": True}),
     "ensemble": (dpe.ensemble, {"profile": POWER[:5], "buildings": 2, "noise": 0.1, "rng": 0}),
     "customer_baseline": (dpe.customer_baseline, {"times": TIMES, "kw": POWER, "event": dpe.DemandResponseEvent()}),
     "Tariff": (dpe.Tariff, {"price": 0.1}),

@@ -66,14 +66,21 @@ def site(*channels):
     return feed(*entries)
 
 
-def test_meters_are_told_apart_by_their_links(file, reads, refused):
-    text = site((None, "house", [1000, 2000], {}), (None, "garage", [7, 8], {"power": 3}))
-    path = file(text)
-    assert meter_columns(path) == ["house", "garage"]
-    refused(r"pass column=.*'house' \(delivered, Wh\), 'garage' \(delivered, Wh\)", path)
-    for column, kw in (("house", [1, 2]), ("garage", [7, 8]), ("sum", [8, 10]), (["house", "garage"], [8, 10])):
+def test_channels_are_told_apart_by_their_links_listed_and_added_up(file, reads, refused):
+    gas, roof = ("2", "gas", [7, 7], {"uom": 169}), ("2", "roof", [1, 1], {"flowDirection": 19})
+    path = file(site(("1", "flat", [1000, 2000], {}), ("2", "shop", [7, 8], {"power": 3}), gas, roof))
+    assert meter_columns(path) == ["flat", "shop"]
+    message = (
+        r"pass column=.*'flat' \(usage point Service 1, delivered, Wh\), "
+        r"'shop' \(usage point Service 2, delivered, Wh\), "
+        r"'gas' \(usage point Service 2, not electricity, uom 169\), 'roof' \(usage point Service 2, produced, Wh\)"
+    )
+    refused(message, path)
+    for column, kw in (("flat", [1, 2]), ("shop", [7, 8]), ("sum", [8, 10]), (["flat", "shop"], [8, 10])):
         reads(kw, path, column=column)
-    reads([7, 8], text.replace("<uom>72</uom>", "<uom>169</uom>", 1))
+    assert {name: one.kw.tolist() for name, one in read_meters(path).items()} == {"flat": [1, 2], "shop": [7, 8]}
+    nowhere = site((None, "flat", [1000], {}), (None, "shop", [7], {}))
+    refused(r"'flat' \(delivered, Wh\), 'shop' \(delivered, Wh\)", nowhere)
 
 
 def test_what_is_not_electricity_stays_refused_with_a_unit(reads, refused):
@@ -159,18 +166,6 @@ def test_what_is_produced_is_no_load(file, reads, refused):
     net = file(usage([1000, 2000], flowDirection=4))
     refused("net of what was produced.*pass column=", net)
     refuses("net of what was produced", read_meters, net)
-
-
-def test_usage_points_are_listed_and_added_up(file, reads, refused):
-    gas, roof = ("2", "gas", [7, 7], {"uom": 169}), ("2", "roof", [1, 1], {"flowDirection": 19})
-    path = file(site(("1", "flat", [1000, 2000], {}), ("2", "shop", [5000, 6000], {}), gas, roof))
-    message = (
-        r"'flat' \(usage point Service 1, delivered, Wh\), 'shop' \(usage point Service 2, delivered, Wh\), "
-        r"'gas' \(usage point Service 2, not electricity, uom 169\), 'roof' \(usage point Service 2, produced, Wh\)"
-    )
-    refused(message, path)
-    reads([6, 8], path, column="sum")
-    assert {name: one.kw.tolist() for name, one in read_meters(path).items()} == {"flat": [1, 2], "shop": [5, 6]}
 
 
 def test_sums_that_make_no_sense_are_refused(reads, refused):

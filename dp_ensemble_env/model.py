@@ -192,7 +192,7 @@ class EnsembleModel:
         `power` is a PowerSeries, or kW with stamps at the starts of the intervals, `times`; it is averaged to the step
         of the event, by default that of 2 July 2018. It is one building, of which `buildings` synthetic copies are
         made, or with ``profile="aggregate"`` their aggregate. Further arguments are those of
-        `dp_ensemble_env.chain.estimate.series_fields`: `times`, `step`, `profile`, `n_states`, `binning`,
+        `dp_ensemble_env.chain.estimate.series_fields`: `times`, `step`, `profile`, `n_states`,
         `on_unvisited`, `season`, `exclude`, `holidays` and `rng`. All is computed from the series; `public` names what
         is public knowledge, of ``"levels"``, ``"initial"``, ``"baseline"``, ``"notes"``.
 

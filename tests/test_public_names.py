@@ -48,7 +48,7 @@ CALLS = {
     "cost_of_privacy": (dpe.cost_of_privacy, {"model": MODEL, "method": "taylor", "formula": "paper", **DRAWN}),
     "release_cost": (cost.release_cost, {"model": MODEL, "formula": "exact", **DRAWN}),
     "event_outcome": (event_outcome, {"model": MODEL, "policy": POLICY}),
-    "estimate_chain": (dpe.estimate_chain, {"power": POWER, "n_states": 3, "times": TIMES, "by": ("hour",)}),
+    "estimate_chain": (dpe.estimate_chain, {"power": POWER, "n_states": 3, "times": TIMES, "by_time": True}),
     "ensemble": (dpe.ensemble, {"profile": POWER[:5], "buildings": 2, "noise": 0.1, "rng": 0}),
     "customer_baseline": (dpe.customer_baseline, {"times": TIMES, "kw": POWER, "event": dpe.DemandResponseEvent()}),
     "Tariff": (dpe.Tariff, {"price": 0.1}),

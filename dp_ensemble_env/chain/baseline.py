@@ -33,10 +33,6 @@ TimeArray = NDArray[np.datetime64]
 DAY = np.timedelta64(1, "D")
 
 
-class MissingReadings(ValueError):  # noqa: N818 - named after what is wrong
-    """Readings before the event are missing that the adjustment of a baseline needs."""
-
-
 class TooFewDays(ValueError):  # noqa: N818 - named after what is wrong
     """There are fewer complete similar days before the event than a baseline needs."""
 
@@ -139,8 +135,6 @@ def customer_baseline(
     kw: ArrayLike,
     event: DemandResponseEvent,
     *,
-    days: int = 10,
-    best: int = 5,
     exclude: Iterable[str] = (),
     adjustment: str = "none",
 ) -> FloatArray:
@@ -149,11 +143,11 @@ def customer_baseline(
     See `find_baseline` for the parameters, and for the days behind it.
     """
     check_choice(adjustment, "adjustment", ("none", "weather"))
-    baseline = find_baseline(times, kw, event, BaselineRule(days=days, best=best), exclude)
+    baseline = find_baseline(times, kw, event, exclude=exclude)
     if adjustment == "none":
         return baseline.kw
     if np.isnan(baseline.factor):
-        raise MissingReadings("readings are missing two to four hours before the event; use adjustment='none'.")
+        raise ValueError("readings are missing two to four hours before the event; use adjustment='none'.")
     return baseline.kw * baseline.factor
 
 

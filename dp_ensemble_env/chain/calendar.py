@@ -35,20 +35,12 @@ def as_step(step: Any, differences: NDArray[np.timedelta64]) -> np.timedelta64:
 
 
 def select_days(
-    stamps: NDArray[np.datetime64],
-    start: str | None = None,
-    end: str | None = None,
-    season: tuple[str, str] | None = None,
-    exclude: tuple[str, ...] = (),
+    stamps: NDArray[np.datetime64], season: tuple[str, str] | None = None, exclude: tuple[str, ...] = ()
 ) -> NDArray[np.bool_]:
-    """Tell which stamps lie between two dates, in a season, and on no excluded day."""
+    """Tell which stamps lie in a season and on no excluded day."""
     days = stamps.astype("datetime64[D]")
     chosen = np.ones(len(days), dtype=bool)
     try:
-        if start is not None:
-            chosen &= days >= np.datetime64(start, "D")
-        if end is not None:
-            chosen &= days <= np.datetime64(end, "D")
         if season is not None:
             # A leap year, so that 02-29 is a date too.
             first, last = (_month_day(np.datetime64(f"2000-{part}", "D")) for part in season)
@@ -57,10 +49,9 @@ def select_days(
         if exclude:
             chosen &= ~np.isin(days, np.array([np.datetime64(day, "D") for day in exclude]))
     except (TypeError, ValueError, OverflowError) as error:
-        named = {"start": start, "end": end, "season": season, "exclude": exclude}
-        given = ", ".join(f"{name}={value!r}" for name, value in named.items() if value)
         raise ValueError(
-            f"cannot read a date in {given}; write days as 2018-07-02, and the ends of a season as 06-15 and 09-25."
+            f"cannot read a date in season={season!r}, exclude={exclude!r}; write days as 2018-07-02, and the ends of "
+            "a season as 06-15 and 09-25."
         ) from error
     return chosen
 

@@ -36,7 +36,6 @@ def series_fields(
     step: Any = None,
     profile: str = "building",
     n_states: int = 20,
-    binning: str = "width",
     on_unvisited: str = "merge",
     season: tuple[str, str] | None = None,
     exclude: Iterable[str] = (),
@@ -45,7 +44,7 @@ def series_fields(
 ) -> dict[str, Any]:
     """Estimate every field that `EnsembleModel.from_series` takes from the series; see there.
 
-    `n_states`, `binning`, `on_unvisited`, `season` and `exclude` are those of `estimate_chain`; the customer baseline
+    `n_states`, `on_unvisited`, `season` and `exclude` are those of `estimate_chain`; the customer baseline
     passes over `holidays`, too.
     """
     event = DemandResponseEvent() if event is None else event
@@ -64,7 +63,6 @@ def series_fields(
         n_states,
         times=stamps,
         step=step,
-        binning=binning,
         on_unvisited=on_unvisited,
         season=season,
         exclude=exclude,

@@ -15,11 +15,10 @@ from dp_ensemble_env.cli.options import COMMAND_LINE, say
 from dp_ensemble_env.dispatch import backtest as testing
 from dp_ensemble_env.dispatch import settle as settling
 from dp_ensemble_env.dispatch.backtest import METHODS, TEST_DAYS, common_days, coverage
-from dp_ensemble_env.dispatch.openadr import DEFAULT_ZONE
 from dp_ensemble_env.dispatch.participants import Participant, Participants, participants
 from dp_ensemble_env.dispatch.plan import make_plan
 from dp_ensemble_env.dispatch.private import PrivateSettings, private_plan
-from dp_ensemble_env.dispatch.report import show_plan, write_plan
+from dp_ensemble_env.dispatch.report import DEFAULT_ZONE, show_plan, write_plan
 from dp_ensemble_env.dispatch.settle import EarlierPlan, Programme, Settlement
 from dp_ensemble_env.reporting.tables import number_text, plain
 from dp_ensemble_env.scenarios.metered import RESPONSE, SHED_FLOOR, MeteredDay, metered_day

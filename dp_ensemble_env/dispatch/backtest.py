@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env.chain import similar_days
-from dp_ensemble_env.chain.baseline import MissingReadings, TooFewDays, customer_baseline
+from dp_ensemble_env.chain.baseline import TooFewDays, find_baseline
 from dp_ensemble_env.chain.calendar import Lookup
 from dp_ensemble_env.chain.day import DAY, DayPath, TooFewSimilarDays, day_path, half_width
 from dp_ensemble_env.chain.event import DemandResponseEvent, check_event_day
@@ -190,13 +190,13 @@ def _forecast(
             _cut(day_path(past, load, step, line.times, measured=measured, **options), inside)
             for measured in (True, False)
         )
-        plain, adjusted = (
-            customer_baseline(past, load, event, exclude=skipped, adjustment=how)[inside] for how in ("none", "weather")
-        )
-    except (TooFewSimilarDays, TooFewDays, MissingReadings):
+        baseline = find_baseline(past, load, event, exclude=skipped)
+    except (TooFewSimilarDays, TooFewDays):
         return None
-    persistence = np.full(int(inside.sum()), metered[0])
-    values = (day_of.kw, plain, adjusted, persistence)
+    if np.isnan(baseline.factor):
+        return None
+    usual, persistence = baseline.kw[inside], np.full(int(inside.sum()), metered[0])
+    values = (day_of.kw, usual, usual * baseline.factor, persistence)
     return _Test(event.date, metered[inside], dict(zip(METHODS, values, strict=True)), (day_of, ahead))
 
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
+import re
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from dp_ensemble_env.dispatch.openadr import openadr
 from dp_ensemble_env.dispatch.plan import LEAST_RESPONSE, MOST_RESPONSE, RANGE, Course, Plan
 from dp_ensemble_env.reporting.charts import Chart, Series
 from dp_ensemble_env.reporting.page import Page
 from dp_ensemble_env.reporting.tables import plain, write_csv
 from dp_ensemble_env.tools import console
-from dp_ensemble_env.tools.files import atomic_write
+from dp_ensemble_env.tools.files import write_json
 
 COLUMNS: tuple[str, ...] = (
     *("participant", "start", "end", "in_event", "setpoint_kw", "low_kw", "high_kw", "forecast_kw", "baseline_kw"),
@@ -27,6 +27,14 @@ WARNING = (
     "For the control room: forecasts and set-points are computed from the participants' readings. Share this page "
     "only with people who are allowed to see those meters."
 )
+#: Time zone of OpenADR's stamps where the meters do not say theirs: that of Con Edison.
+DEFAULT_ZONE = "America/New_York"
+KINDS = {
+    "setpoint": {"payloadType": "DISPATCH_SETPOINT", "units": "KW"},
+    "price": {"payloadType": "PRICE", "units": "KWH", "currency": "USD"},
+}
+#: Longest name and target of OpenADR.
+LONGEST = 128
 
 
 def write_plan(
@@ -35,14 +43,9 @@ def write_plan(
     """Write all files; return the page's path."""
     write_csv(folder / "dispatch.csv", COLUMNS, rows(plan))
     known = {name: zone for name, zone in zones.items() if zone}
-    first = next(iter(known.values()), None)
-    for name, content in (
-        ("dispatch.json", as_dict(plan, command)),
-        ("openadr.json", openadr(plan, signal, first, known)),
-    ):
-        with atomic_write(folder / name) as stream:
-            json.dump(content, stream, indent=1)
-            stream.write("\n")
+    sent = openadr(plan, signal, next(iter(known.values()), None), known)
+    write_json(folder / "dispatch.json", as_dict(plan, command))
+    write_json(folder / "openadr.json", sent)
     return _page(folder, plan, command, dollars)
 
 
@@ -57,10 +60,6 @@ def rows(plan: Plan) -> list[tuple[Any, ...]]:
         columns = (*stamps, course.in_event.astype(int).tolist(), *powers, prices.tolist())
         lines += [(course.name, *cells) for cells in zip(*columns, strict=True)][1:]
     return lines
-
-
-def _number(value: Any) -> Any:
-    return plain(round(float(value), 3))
 
 
 def as_dict(plan: Plan, command: str = "") -> dict[str, Any]:
@@ -90,7 +89,7 @@ def _course_dict(course: Course) -> dict[str, Any]:
         "low_kw": below.round(3).tolist(),
         "high_kw": above.round(3).tolist(),
         "forecast_kw": course.forecast.round(3).tolist(),
-        "baseline_kw": None if course.baseline is None else [_number(kw) for kw in course.baseline],
+        "baseline_kw": None if course.baseline is None else [plain(round(float(kw), 3)) for kw in course.baseline],
         "forecast_kwh": course.energy(course.forecast),
         "forecast_error_kwh": course.error_kwh,
         "shed_kwh": course.shed_kwh,
@@ -101,6 +100,85 @@ def _course_dict(course: Course) -> dict[str, Any]:
 
 def _begin(course: Course) -> str:
     return str(course.times[course.in_event][0] - course.step)
+
+
+# ------------------------------------------------------------------ OpenADR
+def openadr(
+    plan: Plan, signal: str = "setpoint", timezone: str | None = None, zones: dict[str, str] | None = None
+) -> dict[str, Any]:
+    """Return a plan as OpenADR 3.1 objects, ``{"program": ..., "events": [...]}``, ready for JSON.
+
+    `program` is what a virtual top node takes at ``POST /programs``, each of `events` what it takes at
+    ``POST /events``. The node assigns the program's identifier; put it in place of ``programID``.
+
+    Signal "setpoint" makes one event for each participant, with its set-points in kW; "price" one for all participants
+    of a time zone, with the price of a kWh, tariff included. `zones` are those of participants with another `timezone`.
+    """
+    total, names = plan.total, [course.name for course in plan.participants]
+    first = timezone or DEFAULT_ZONE
+    places = {name: (zones or {}).get(name, first) for name in names}
+    controlled, step = np.flatnonzero(total.in_event), total.step
+    begin = total.times[controlled[0]] - step
+    name = f"dispatch {str(begin)[:10]}"
+    descriptor = {"objectType": "EVENT_PAYLOAD_DESCRIPTOR", **KINDS[signal]}
+    program = {
+        "programName": name[:LONGEST],
+        "intervalPeriod": {"start": _local(begin, first), "duration": duration(step * len(controlled))},
+        "payloadDescriptors": [descriptor],
+        "targets": targets(names),
+    }
+
+    def event(title: str, whose: list[str], values: Any, digits: int) -> dict[str, Any]:
+        return {
+            "programID": identifier(name),
+            "eventName": title,
+            "targets": targets(whose),
+            "payloadDescriptors": [descriptor],
+            "intervalPeriod": {"start": _local(begin, places[whose[0]]), "duration": duration(step)},
+            "intervals": [
+                {"id": k, "payloads": [{"type": descriptor["payloadType"], "values": [round(float(value), digits)]}]}
+                for k, value in enumerate(values)
+            ],
+        }
+
+    if signal == "price":
+        prices = (plan.energy_price + plan.price)[controlled]
+        groups = [[one for one in names if places[one] == zone] for zone in dict.fromkeys(places.values())]
+        return {"program": program, "events": [event(name, group, prices, 5) for group in groups]}
+    sent = [event(f"{name}, {one.name}", [one.name], one.setpoint[controlled], 3) for one in plan.participants]
+    return {"program": program, "events": sent}
+
+
+def _local(instant: np.datetime64, zone: str) -> str:
+    return str(instant.astype("datetime64[s]").item().replace(tzinfo=ZoneInfo(zone)).isoformat())
+
+
+def duration(length: np.timedelta64) -> str:
+    """Write a time span as ISO 8601 has it.
+
+    Examples
+    --------
+    >>> duration(np.timedelta64(4 * 3600 + 1800, "s"))
+    'PT4H30M'
+    """
+    hours, rest = divmod(int(length / np.timedelta64(60, "s")), 60)
+    return "PT" + (f"{hours}H" if hours else "") + (f"{rest}M" if rest or not hours else "")
+
+
+def identifier(text: str) -> str:
+    """Write a text in the letters of an object's identifier.
+
+    Examples
+    --------
+    >>> identifier("Dispatch 2018-07-02")
+    'dispatch-2018-07-02'
+    """
+    return re.sub(r"[^a-z0-9_-]+", "-", text.lower()).strip("-")[:LONGEST] or "program"
+
+
+def targets(names: list[str]) -> list[str]:
+    """Return the names of participants as targets."""
+    return [name.strip()[:LONGEST] or "participant" for name in names]
 
 
 # ------------------------------------------------------------------ in words

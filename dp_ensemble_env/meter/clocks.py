@@ -9,21 +9,20 @@ bits   meaning
 0-11   seconds within the hour
 12-16  hour of the wall clock at which it changes
 17-19  day of the week, 1 Monday … 7 Sunday, 0 for none
-20-24  day of the month, 0 for none
-25-27  0: on the day of the month; 1: on the day of the week on or after it;
-       2 … 6: on the first … fifth such day of the week; 7: on the last one
+25-27  2 … 6: on the first … fifth such day of the week; 7: on the last one
 28-31  month
 =====  ====================================================================
+
+Other kinds of rules, by the day of the month, are refused: the caller's time zone takes their place.
 """
 
 from __future__ import annotations
 
-import calendar
 import io
 import re
 import struct
 from collections.abc import Iterable
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -226,19 +225,10 @@ def posix_rule(text: str) -> str:
     bits = int(text, 16)
     if bits in _NO_RULE:
         return ""
-    second, hour, weekday = bits & 0xFFF, bits >> 12 & 31, bits >> 17 & 7
-    day, kind, month = bits >> 20 & 31, bits >> 25 & 7, bits >> 28
-    if not 1 <= month <= 12 or hour > 24 or (kind and not weekday) or (kind == 1 and not 1 <= day <= 28):
-        raise ValueError(f"{text!r} names no day of the year")
-    second += hour * _HOUR
-    if kind == 0:
-        last = calendar.monthrange(2023, month)[1]  # Julian days of POSIX leave 29 February out
-        return f"J{date(2023, month, min(max(day, 1), last)).timetuple().tm_yday}/{_hours(second)}"
-    week = min(kind - 1, 5)
-    if kind == 1:  # Sunday on or after the 10th is two days after the Friday on or after the 8th
-        week, later = divmod(day - 1, 7)
-        week, weekday, second = week + 1, weekday - later, second + later * _DAY
-    return f"M{month}.{week}.{weekday % 7}/{_hours(second)}"
+    second, hour, weekday, kind, month = bits & 0xFFF, bits >> 12 & 31, bits >> 17 & 7, bits >> 25 & 7, bits >> 28
+    if not 1 <= month <= 12 or hour > 24 or not weekday or kind < 2:
+        raise ValueError(f"{text!r} names no day of the week in a month")
+    return f"M{month}.{min(kind - 1, 5)}.{weekday % 7}/{_hours(second + hour * _HOUR)}"
 
 
 def _hours(seconds: int) -> str:

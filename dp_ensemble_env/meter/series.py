@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env.meter.origin import plural
-from dp_ensemble_env.tools.validation import as_numeric_array, clock, minutes
+from dp_ensemble_env.tools.validation import as_numeric_array, as_times, clock, minutes
 
 #: Reason given to a missing interval when nothing more is known about it.
 MISSING = "missing"
@@ -157,10 +157,7 @@ def find_gaps(
 
 
 def _times(value: Any, length: int, step: int) -> NDArray[np.datetime64]:
-    times = np.array(value)
-    if times.dtype.kind != "M" or times.ndim != 1:
-        raise ValueError(f"times must be a 1-D array of datetime64, got {times.dtype}; convert it with astype.")
-    times = times.astype("datetime64[s]")
+    times = as_times(value, "times").copy()
     if len(times) != length or not length:
         raise ValueError(f"times has {len(times)} entries and kw {length}; they must agree and hold at least one.")
     uneven = np.flatnonzero(np.diff(times).astype(np.int64) != step)

@@ -202,13 +202,6 @@ class StampColumn:
         return True, ("No day above 12 occurs; dates were read as month/day/year (date_order='dmy' reads day/month).",)
 
 
-def parse_stamps(cells: Sequence[str], lines: IntArray, origin: Origin, date_order: str = "auto") -> Stamps:
-    """Parse a whole column of timestamps, naming the first line that is none."""
-    column = StampColumn(origin, date_order)
-    column.add(cells, lines)
-    return column.finish()
-
-
 def match_stamp(cell: str) -> re.Match[str] | None:
     """Match a timestamp, with whatever dashes and spaces it is written."""
     return STAMP.fullmatch(plain(cell))

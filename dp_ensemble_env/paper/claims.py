@@ -356,10 +356,7 @@ def _decrease(study: Study) -> Judged:
 
 
 @claim(
-    "stochastic-private",
-    "VI-2, Figs. 5, 8",
-    "the Taylor and Digamma policies are differentially private",
-    "private",
+    "stochastic-private", "VI-2, Figs. 5, 8", "the Taylor and Digamma policies are differentially private", "private"
 )
 def _stochastic(study: Study) -> Judged:
     worst = max(study.recovery.values())
@@ -383,12 +380,7 @@ def _average_private(study: Study) -> Judged:
     return ours, v.judge_as_private(single, attack, study.ceiling)
 
 
-@of_row(
-    "epsilon-by-method",
-    "VI-3, Fig. 8",
-    "the stochastic and the average value approach differ in ε, too",
-    "differ",
-)
+@of_row("epsilon-by-method", "VI-3, Fig. 8", "the stochastic and the average value approach differ in ε, too", "differ")
 def _by_method(study: Study) -> Judged:
     most, open_book = study.epsilon_at(m.COMPOSED), max(study.recovery.values()) <= v.RECOVERED
     ours = f"Taylor, Digamma: {'no finite ε' if open_book else 'ε not shown to be infinite'}; average value at most "

@@ -34,14 +34,6 @@ H = 0.03
 MARGIN = 0.001
 #: Level 18 of 20 lies this far up from the lowest level to the highest.
 PAPER_PLACE = 17 / 19
-RULE = (
-    "The paper takes row 18 of 20. A row qualifies if at least three of its successors are more likely than 0.016, so "
-    "that any of them can give h/2 = 0.015 up and is not left with almost nothing. Of the rows that qualify, the one "
-    "whose power is nearest to 17/19 of the way from the lowest level to the highest is taken, which is row 18 of 20 "
-    "levels of equal width; of two equally near, the more visited. As in the paper the state itself gives 0.015 up to "
-    "its upper neighbour, if both are among the row's three most likely successors; otherwise the most likely "
-    "successor gives to the second."
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +156,7 @@ class PickedRow:
 
 
 def pick_row(default: ArrayLike, power_kw: ArrayLike, visits: ArrayLike | None = None) -> PickedRow | None:
-    """Pick the row by `RULE`; None if no row qualifies."""
+    """Pick the row by the rule in ``page.toml``; None if no row qualifies."""
     matrix, power = np.asarray(default, dtype=float), np.asarray(power_kw, dtype=float)
     seen = np.zeros(len(power)) if visits is None else np.asarray(visits, dtype=float)
     fit = np.flatnonzero((matrix > H / 2 + MARGIN).sum(axis=1) >= 3)

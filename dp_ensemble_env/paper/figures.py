@@ -362,51 +362,6 @@ def _k_axis(axes: Any, ks: Any) -> None:
     axes.set_axisbelow(True)
 
 
-# ------------------------------------------------------------------ misprints
-def _misprints(study: Study, path: Path) -> str:
-    figure, (left, right) = p.subplots(2, 1, figsize=(p.COLUMN, 6.0))
-    lines = study.misprints
-    ks = np.array([line["k"] for line in lines])
-    looks = {
-        "printed": ("as printed", p.RED, "v", "--"),
-        "corrected": ("corrected", p.BLUE, "o", "-"),
-        "exact": ("exact integral", p.GREEN, "D", "-."),
-    }
-    for name, (label, color, marker, dash) in looks.items():
-        values = [line[f"{name} L1"] for line in lines]
-        left.plot(ks, values, color=color, marker=marker, ls=dash, label=label, **LINE)
-    noise = [float(np.sum(line["Monte Carlo policy error"])) for line in lines]
-    left.fill_between(ks, 1e-9, noise, color="0.85", lw=0, label="Monte Carlo error", zorder=0)
-    _k_axis(left, ks)
-    smallest = min(min(line["exact L1"] for line in lines), min(noise))
-    left.set(yscale="log", ylabel="L1 distance from Monte Carlo", title="(a) E2: expected policy")
-    left.set_ylim(bottom=smallest / 2)
-    _plain_y(left)
-    _below(left, 2)
-    for name in ("printed", "corrected"):
-        label, color, marker, dash = looks[name]
-        values = [line[f"{name} cost"] for line in lines]
-        right.plot(ks, values, color=color, marker=marker, ls=dash, label=label, **LINE)
-    error = [2 * line["Monte Carlo cost error"] for line in lines]
-    values = [line["Monte Carlo cost"] for line in lines]
-    right.errorbar(ks, values, error, color=p.BLACK, ls="none", marker="x", ms=5, capsize=2, label="Monte Carlo")
-    _k_axis(right, ks)
-    right.axhline(0, color="0.5", lw=0.8)
-    right.set_yscale("symlog", linthresh=0.1, linscale=0.4)
-    _plain_y(right)
-    right.set(ylabel="cost of one visit, $ per building", title="(b) E3: expected cost")
-    drawn = [line[name] for line in lines for name in ("printed cost", "corrected cost", "Monte Carlo cost")]
-    right.set_ylim(min(3 * min(drawn), -0.1), 3 * max(drawn))
-    _below(right, 2, handlelength=2)
-    _save(figure, path)
-    return (
-        "(a) E2: distance of the expected policy by Proposition 3, as printed, corrected, and by the exact integral, "
-        "from the Monte Carlo mean; in the grey zone it is Monte Carlo error alone. (b) E3: expected cost of one visit "
-        "of the row by Corollary 3 as printed and as corrected (leading order in 1/k), with Monte Carlo (two standard "
-        "errors)."
-    )
-
-
 #: Name of the file: title, whether it needs a row, and the function that draws it.
 FIGURES: dict[str, tuple[str, bool, Callable[[Study, Path], str]]] = {
     "fig3_load_and_matrix": ("Figure 3", False, _load_and_matrix),
@@ -415,5 +370,4 @@ FIGURES: dict[str, tuple[str, bool, Callable[[Study, Path], str]]] = {
     "fig6_average_value": ("Figure 6", True, _average),
     "fig7_event": ("Figure 7", False, _event),
     "fig8_cost_and_privacy": ("Figure 8", False, _trade_off),
-    "fig9_misprints": ("Misprints", False, _misprints),
 }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+import tomllib
 from dataclasses import dataclass
+from importlib.resources import files
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import numpy as np
 
 from dp_ensemble_env.paper import verdicts as v
 from dp_ensemble_env.paper.claims import judge_claims
-from dp_ensemble_env.paper.data import BUILDINGS, METER, RULE, THEORY, DataSet
+from dp_ensemble_env.paper.data import BUILDINGS, METER, THEORY, DataSet
 from dp_ensemble_env.paper.figures import draw_all, event_chart
 from dp_ensemble_env.paper.measures import FULL, NAMES, QUICK, RatioSearch, search_ratio
 from dp_ensemble_env.paper.study import STAGES, Study, Table, run_study, study_tables
@@ -22,55 +24,8 @@ from dp_ensemble_env.tools.console import Monitor
 from dp_ensemble_env.tools.files import write_json
 from dp_ensemble_env.tools.validation import check_count
 
-INTRODUCTION = (
-    "A demand-response aggregator steers the power of 100 buildings by changing the probabilities with which they move "
-    "between power levels, and pays for it in discomfort. The probabilities come from private meter data; Dirichlet "
-    "noise protects them. Hassan, Deka and Dvorkin (Privacy-Aware Load Ensemble Control: A Linearly-Solvable MDP "
-    "Approach) tried this on a campus in Manhattan. This page computes Section VI of their paper again and says what "
-    "holds. Their meter data are not at hand, so numbers that depend on them can agree in shape only."
-)
-SYMBOLS = (
-    ("row, successor", "the probabilities of the next level from one level; the levels it can reach"),
-    ("h", "how much adjacent rows differ: two entries move by h/2 = 0.015 in opposite directions"),
-    (
-        "ε, δ",
-        "privacy loss: whatever is observed, its probabilities under adjacent rows differ by a factor of at most e^ε, "
-        "up to δ. Small ε is private. δ = 0.05 is the paper's choice and a lax one",
-    ),
-    ("Theorem 2", "the paper's upper bound on ε, with parameters ω, ω̄ and the protected entries W"),
-    ("z, γ", "desirability of a level (its logarithm is the value function); dollars per nat of discomfort"),
-    ("Corollaries 1 and 2", "the paper's one-step costs of Taylor and Digamma"),
-    ("Proposition 3, Corollary 3", "the paper's expected policy and cost of average value, expansions in 1/k"),
-    ("standard", "the optimal policy of the true matrix, without any privacy"),
-    ("Taylor, Digamma", "policies that expect the noise, by an approximation of E[log x] and by its exact value"),
-    ("average value", "the mean of the policies that are optimal for each of many releases"),
-    ("ad-hoc", "a fixed shed while the event lasts; how strong is our choice, as the paper does not say"),
-    ("cost of privacy", "dollars per building lost against the optimum; 'exact' evaluates the deployed policy"),
-)
-RULES = (
-    f"✓ reproduced: a number within its tolerance ({v.L1_TOLERANCE:g} for the L1 distances), or a statement true in "
-    "all cases looked at (k = 50 and k = 200 unless said otherwise).",
-    "≈ reproduced in shape: the sign, order or direction holds but not the number, or the statement holds in part. For "
-    "an L1 distance: within a factor of ten of the published one, and falling from k = 50 to k = 200. A difference of "
-    "sampled quantities below two standard errors counts neither for a statement nor against it.",
-    "∅ not reproducible: no setting, or no data at hand, can give what was published; the reason is computed.",
-    "✗ contradicted: the opposite was found.",
-    "A claim that can be read in several ways counts once: reproduced if all readings are, contradicted if all are, "
-    "else in shape. Facts of the set-up are not counted; they are in a table of their own.",
-    f"'Slightly' and 'similar' capacity mean within {v.percent(v.SLIGHTLY, 0)} of the standard policy's, 'slightly "
-    f"more expensive' up to {v.percent(v.SLIGHTLY_DEARER, 0)}, 'about 15 %' between {v.percent(v.ABOUT_15[0], 0)} and "
-    f"{v.percent(v.ABOUT_15[1], 0)}, 'similar policies' an L1 distance of at most {v.SIMILAR_L1:g}, 'impossible to "
-    f"distinguish' a best test that is right in less than {v.percent(v.INDISTINCT, 0)} of the cases, "
-    f"'distinguishable' in at least {v.percent(v.DISTINCT, 0)}.",
-)
-MISPRINTS = (
-    ("E2", "Proposition 3 divides by sums of squares where squares of sums belong; its rows do not sum to one."),
-    ("E3", "Corollary 3 subtracts z where log z belongs, and puts x − 1 for log x; it is not a cost."),
-    ("E8", "Taylor and Digamma policies are functions of the true matrix without any noise, and give it back."),
-    ("E9", "An average over N releases is called as private as one; it has used the data N times."),
-    ("E12", "'Privacy decreases with a decrease in k': it increases."),
-    ("E13", "ε = 0.88 at k = 50 and 5.45 at k = 200: Theorem 2 gives no such pair for any of its parameters."),
-)
+#: The prose of the page.
+PROSE = tomllib.loads(files(__package__).joinpath("page.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -165,15 +120,15 @@ def write_page(made: Reproduction, tables: dict[str, list[Table]], folder: Path,
     figures = [draw_all(study, folder / study.data.slug) for study in studies]
     page.takeaways(takeaways(studies, findings), event_chart(studies[0]), figures[0]["Figure 7"][0])
     page.heading("About this page", short="About")
-    page.text(INTRODUCTION)
+    page.text(PROSE["introduction"])
     if made.quick:
         page.text("This is a quick run: fewer samples and grid points, and learners trained for a short while only.")
     _failures(page, findings)
     page.heading("Symbols and words", short="Symbols")
-    page.definitions(SYMBOLS)
+    page.definitions(PROSE["symbols"].items())
     page.heading("Where the paper is misprinted", short="Misprints")
     page.text("The verdicts refer to these by their numbers.")
-    page.definitions(MISPRINTS)
+    page.definitions(PROSE["misprints"].items())
     for study in studies:
         if study.disclosed is not None and study.disclosed.counts is not None:
             right = bool(np.all(study.disclosed.counts == np.asarray(study.data.model.counts)))
@@ -183,7 +138,7 @@ def write_page(made: Reproduction, tables: dict[str, list[Table]], folder: Path,
                 f"{'all' if right else 'not all'} of them right."
             )
     page.heading("Claims")
-    page.items(RULES)
+    page.items(_rules())
     page.text(
         f"'{THEORY.capitalize()}' are claims that need no meter: the six published L1 distances on a row of three "
         f"successors, and Theorem 2 searched over {made.search.settings} settings. The row was fitted to the six "
@@ -216,6 +171,14 @@ def takeaways(studies: list[Study], findings: dict[str, list[v.Finding]]) -> lis
             f"{100 * event['ad-hoc', 0.0].curtailed_kwh / best:.0f} %."
         )
     return sentences
+
+
+def _rules() -> list[str]:
+    """Say how claims are judged, with the thresholds."""
+    names = ("SLIGHTLY", "SLIGHTLY_DEARER", "INDISTINCT", "DISTINCT")
+    shares = {name: v.percent(getattr(v, name), 0) for name in names}
+    low, high = (v.percent(share, 0) for share in v.ABOUT_15)
+    return [rule.format(v=v, low=low, high=high, **shares) for rule in PROSE["rules"]]
 
 
 def _failures(page: Page, findings: dict[str, list[v.Finding]]) -> None:
@@ -257,17 +220,23 @@ def _section(page: Page, study: Study, tables: dict[str, Table], figures: dict[s
             "No row of this matrix has three successors that can each give up h/2, so Figures 4 to 6 are left out."
         )
     else:
-        page.text(f"{RULE} Here: row {study.row.state + 1}. {study.row.note}")
+        page.text(f"{PROSE['row']} Here: row {study.row.state + 1}. {study.row.note}")
     after = {
         "Figure 3": ("row",),
         "Figure 6": ("l1_distances",),
         "Figure 7": ("event",),
         "Figure 8": ("cost", "epsilon"),
-        "Misprints": ("misprint_e2", "misprint_e3"),
     }
     for name, (path, caption) in figures.items():
-        page.heading(name if name == "Misprints" else f"{name} of the paper", 3)
+        page.heading(f"{name} of the paper", 3)
         page.picture(path, caption, column=name != "Figure 7")
         for table in (tables[key] for key in after.get(name, ()) if key in tables):
-            page.text(f"{table.title}. {table.text} (`{study.data.slug}/{table.name}.csv`)")
-            page.table(table.headings, table.shown())
+            _table(page, study, table)
+    page.heading("Misprints", 3)
+    for key in ("misprint_e2", "misprint_e3"):
+        _table(page, study, tables[key])
+
+
+def _table(page: Page, study: Study, table: Table) -> None:
+    page.text(f"{table.title}. {table.text} (`{study.data.slug}/{table.name}.csv`)")
+    page.table(table.headings, table.shown())

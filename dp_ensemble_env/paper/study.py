@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env.control.policies import solve_standard
-from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.paper import measures
 from dp_ensemble_env.paper.data import DataSet, PickedRow, pick_row
 from dp_ensemble_env.paper.disclosure import Disclosure, disclosed_counts, recovery_error
@@ -109,11 +108,17 @@ def run_study(data: DataSet, effort: Effort, seed: int, say: Callable[[str], Non
     model = data.model
     row = pick_row(model.default, model.power_kw, None if model.counts is None else model.counts.sum(axis=1))
     time = measures.shown_time(model)
+    results: dict[str, Any] = {}
     say("releases of the row")
-    results: dict[str, Any] = {} if row is None else _releases(row, effort, seed)
+    if row is not None:
+        results["clouds"] = {k: measures.release_clouds(row, k, effort.points, seed) for k in KS}
+        results["accuracy"] = {k: measures.best_accuracy(row, k) for k in KS}
+        results["kernel_error"] = measures.kernel_errors(row, 50.0)
     say("policies of adjacent rows")
     if row is not None:
-        results |= _policies(model, row, time, effort, seed)
+        pairs = results["adjacent"] = measures.adjacent_policies(model, row, time)
+        results["l1"] = {key: float(np.abs(first - second).sum()) for key, (first, second) in pairs.items()}
+        results["policy_clouds"] = {k: measures.policy_clouds(model, row, k, time, effort.points, seed) for k in KS}
     say("privacy loss")
     if row is not None:
         results["epsilon"] = measures.epsilons(row, effort.ks)
@@ -153,23 +158,6 @@ def run_study(data: DataSet, effort: Effort, seed: int, say: Callable[[str], Non
         deviation=measures.building_deviation(data.building_kw, seed),
         **results,
     )
-
-
-def _releases(row: PickedRow, effort: Effort, seed: int) -> dict[str, Any]:
-    return {
-        "clouds": {k: measures.release_clouds(row, k, effort.points, seed) for k in KS},
-        "accuracy": {k: measures.best_accuracy(row, k) for k in KS},
-        "kernel_error": measures.kernel_errors(row, 50.0),
-    }
-
-
-def _policies(model: EnsembleModel, row: PickedRow, time: int, effort: Effort, seed: int) -> dict[str, Any]:
-    adjacent, clouds = measures.adjacent_policies(model, row, time), {}
-    for k in KS:
-        rng, pair = np.random.default_rng([seed, int(k), 6]), (model, row.adjacent_model(model))
-        clouds[k] = tuple(measures.sampled_policies(either, k, time, row.state, effort.points, rng) for either in pair)
-    distances = {key: float(np.abs(first - second).sum()) for key, (first, second) in adjacent.items()}
-    return {"adjacent": adjacent, "l1": distances, "policy_clouds": clouds}
 
 
 # ------------------------------------------------------------------ tables

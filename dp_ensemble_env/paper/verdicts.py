@@ -1,17 +1,7 @@
 """What a claim of the paper is, how it is judged, and how the verdicts are counted and shown.
 
-A verdict is one of four words, given by the judges below and by nothing else:
-
-reproduced
-    a number within its stated tolerance, or a statement that is true wherever it was looked at;
-reproduced in shape
-    the sign, order or direction holds and the number does not, or the statement holds in part;
-not reproducible
-    no setting or no data at hand can give what was published, for a computed reason;
-contradicted
-    the opposite was found.
-
-A claim that can be read in several ways has one line for each reading and counts once (`combine`). Facts of the paper's
+A verdict is one of four words, given by the judges below and by nothing else; ``page.toml`` says what they mean. A
+claim that can be read in several ways has one line for each reading and counts once (`combine`). Facts of the paper's
 set-up are judged too but are not counted among its claims.
 """
 
@@ -27,12 +17,9 @@ import numpy as np
 from dp_ensemble_env.paper.data import THEORY
 from dp_ensemble_env.tools.console import table
 
-VERDICTS = REPRODUCED, SHAPE, NOT_REPRODUCIBLE, CONTRADICTED = (
-    "reproduced",
-    "reproduced in shape",
-    "not reproducible",
-    "contradicted",
-)
+REPRODUCED, SHAPE = "reproduced", "reproduced in shape"
+NOT_REPRODUCIBLE, CONTRADICTED = "not reproducible", "contradicted"
+VERDICTS = REPRODUCED, SHAPE, NOT_REPRODUCIBLE, CONTRADICTED
 MARKS = dict(zip(VERDICTS, "✓≈∅✗", strict=True))
 _COLOURS = {"✓": "bold green", "≈": "bold cyan", "∅": "bold yellow", "✗": "bold red"}
 

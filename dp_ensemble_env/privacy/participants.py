@@ -82,7 +82,7 @@ def read_participants(
                 )
             try:
                 meters = [_at_step(one, seconds) for one in read_meters(file, settings).values()]
-                kept[name] = [np.where(select_days(t, None, None, season, exclude), kw, np.nan) for t, kw in meters]
+                kept[name] = [np.where(select_days(t, season, exclude), kw, np.nan) for t, kw in meters]
             except ValueError as error:
                 left_out[name] = str(error)
     return kept, left_out

@@ -225,7 +225,7 @@ def _data(campus: int, warmth: float) -> _DayData:
         times=times,
         edges=np.linspace(low, high, LEVELS + 1),
         exclude=unlike.astype(str),
-        by=("hour", "daytype"),
+        by_time=True,
         holidays=HOLIDAYS,
     )
     assert isinstance(chain, TimedChain)

@@ -20,9 +20,9 @@ from dp_ensemble_env.chain.calendar import (
 )
 
 YEARS = [date(2019, 1, 1) + timedelta(days=i) for i in range(3 * 366)]  # 2020 has a 29 February
-
-
 DAYS = np.array(YEARS, dtype="datetime64[D]")
+HOUR = np.timedelta64(3600, "s")
+STAMPS = np.datetime64("2024-06-03T00:00:00") + np.arange(24 * 28) * HOUR
 
 
 def test_days_of_the_week():
@@ -43,10 +43,10 @@ def test_seasons(first, last):
     assert_array_equal(select_days(DAYS, season=season), [inside(day) for day in YEARS])
 
 
-def test_dates_and_excluded_days():
-    chosen = select_days(DAYS, "2019-02-27", "2019-03-02", exclude=("2019-03-01",))
-    assert DAYS[chosen].astype(str).tolist() == ["2019-02-27", "2019-02-28", "2019-03-02"]
-    refuses(r"cannot read a date in start='soon'; write days as 2018-07-02", select_days, DAYS, "soon")
+def test_excluded_days():
+    chosen = select_days(DAYS[:4], exclude=("2019-01-03",))
+    assert chosen.tolist() == [True, True, False, True]
+    refuses("cannot read a date in .*'soon'.*; write days as 2018-07-02", select_days, DAYS, None, ("soon",))
 
 
 def test_similar_days_are_weekdays_for_a_weekday_and_else_the_same_day():
@@ -61,36 +61,22 @@ def test_steps():
     gaps = np.array([900, 1800], dtype="timedelta64[s]")
     assert as_step(None, gaps) == np.timedelta64(900, "s")
     assert as_step(0.5, gaps) == np.timedelta64(30, "s")
-    assert as_step(np.timedelta64(1, "h"), gaps) == np.timedelta64(3600, "s")
-    assert as_step(None, gaps[:0]) == np.timedelta64(0, "s")
+    assert as_step(np.timedelta64(1, "h"), gaps) == HOUR
     for wrong, words in ((0, "step must be positive"), ("15", "pass step=15"), (True, "minutes or a timedelta64")):
         refuses(words, as_step, wrong, gaps)
 
 
 def test_resampling_averages_whole_groups_on_the_clock():
     """Starts at a quarter past: the first hour lacks a reading, as the second does, and the last is cut short."""
-    quarter, hour = np.timedelta64(900, "s"), np.timedelta64(3600, "s")
+    quarter, third = np.timedelta64(900, "s"), np.timedelta64(1200, "s")
     times = np.datetime64("2018-07-02T00:15", "s") + quarter * np.arange(13)
     values = np.arange(13.0)
     values[4] = np.nan
-    stamps, means, step = resample(times, values, quarter, hour)
-    assert_array_equal(stamps, np.datetime64("2018-07-02", "s") + hour * np.arange(4))
+    stamps, means, step = resample(times, values, quarter, HOUR)
+    assert_array_equal(stamps, np.datetime64("2018-07-02", "s") + HOUR * np.arange(4))
     assert_allclose(means, [np.nan, np.nan, np.mean([7, 8, 9, 10]), np.nan])
-    assert step == hour
-    refuses(
-        "15-minute readings, which cannot give 20-minute steps.*multiple of 15",
-        resample,
-        times,
-        values,
-        quarter,
-        np.timedelta64(1200, "s"),
-    )
-
-
-HOUR = np.timedelta64(3600, "s")
-
-
-STAMPS = np.datetime64("2024-06-03T00:00:00") + np.arange(24 * 28) * HOUR
+    assert step == HOUR
+    refuses("15-minute readings, which cannot give 20-minute steps", resample, times, values, quarter, third)
 
 
 def load(seed=0):
@@ -105,10 +91,7 @@ def test_a_stuck_meter_and_an_outage_are_found_and_nothing_else():
     assert stale_days(STAMPS, kw, HOUR) == {"2024-06-04": "frozen", "2024-06-12": "outage"}
     kw[32] = np.nan  # a gap ends the run
     assert stale_days(STAMPS, kw, HOUR) == {"2024-06-12": "outage"}
-
-
-def test_a_coarse_meter_is_not_stuck():
-    night = np.arange(len(STAMPS)) % 24 < 8
+    night = np.arange(len(STAMPS)) % 24 < 8  # a coarse meter is not stuck
     assert stale_days(STAMPS, np.where(night, 50.0, load()), HOUR) == {}
 
 
@@ -124,7 +107,6 @@ def test_federal_holidays_on_the_days_on_which_they_are_observed():
     assert "2020-06-19" not in year(2020)
     written = named_holidays(("us", "2024-06-20"), STAMPS)
     assert {"2024-06-20", "2024-07-04", "2025-01-01"} <= set(written) and "us" not in written
-    assert named_holidays(("2024-06-20",), STAMPS) == ("2024-06-20",)
     english = named_holidays(("gb-eng",), np.array(["2013-06-01"], "M8[D]"))
     assert {"2013-03-29", "2013-08-26", "2013-12-26"} <= set(english) and "2013-08-05" not in english  # Scotland's
     refuses("'xx' names no country", named_holidays, ("xx",), STAMPS)

@@ -65,9 +65,8 @@ def test_nothing_from_the_notice_on_is_looked_at():
 
 def test_excluded_days_do_not_count_and_too_few_are_refused():
     stamps, kw, _ = office()
-    bad = "2024-08-08"
-    spoiled = np.where(stamps.astype("datetime64[D]") == np.datetime64(bad), 1e4, kw)
-    path = day_path(stamps, spoiled, HOUR, TIMES, exclude=(bad,))
+    spoiled = np.where(stamps.astype("datetime64[D]") == np.datetime64("2024-08-08"), 1e4, kw)
+    path = day_path(stamps, spoiled, HOUR, TIMES, exclude=("2024-08-08",))
     assert path.kw.max() < 250 and path.days == day_path(stamps, kw, HOUR, TIMES).days - 1
     with pytest.raises(TooFewSimilarDays, match="only 4 complete similar days lie before 2024-08-14"):
         day_path(*office(days=7)[:2], HOUR, TIMES)

@@ -26,16 +26,12 @@ def campus():
 
 
 def test_on_the_campus_the_day_is_followed(campus):
-    _, tested = campus
+    series, tested = campus
     assert tested.error(METHODS[0]) < 0.6 * tested.error("persistence")
     assert tested.error(METHODS[0]) <= tested.error("baseline, adjusted")
     assert abs(tested.bias(METHODS[0])) < 1.5  # doing nothing delivers about nothing
     assert tested.bias("baseline") > 3  # the best five of ten days are high ones
     assert len(tested.days) == 25 and "2018-09-03" not in tested.days
-
-
-def test_errors_are_those_of_a_direct_computation(campus):
-    series, tested = campus
     event = event_for(series, date=tested.days[-1])
     inside = event.timeline().in_event
     stamps = event.timeline().times[inside] - series.step
@@ -50,13 +46,14 @@ def test_no_forecast_sees_what_it_is_tested_on(campus):
     series, tested = campus
     notice = event_for(series, date=tested.days[-1]).timeline().times[0]
     changed = replace(series, kw=np.where(series.times >= notice, 1.1 * series.kw, series.kw), gaps=None)
-    other = backtest(changed, event_for(series), SETTINGS, days=40)
+    other = backtest(changed, event_for(series), SETTINGS, days=25)
     row = other.days.index(tested.days[-1])
     for method in METHODS:
         np.testing.assert_allclose(other.forecasts[method][row], tested.forecasts[method][-1], rtol=1e-9)
     assert not np.allclose(other.actual[row], tested.actual[-1])
 
 
+@pytest.mark.slow
 def test_ranges_hold_what_they_promise_on_the_samples(fleet):
     """85 to 95 % of 480 days in the range of single meters, at least 80 % of the hot ones; so for the sum."""
     known = participants(replace(fleet, date=None)).used
@@ -79,6 +76,5 @@ def test_command(tmp_path, capsys):
     assert max(map(len, out.splitlines())) <= 80
     content = json.loads((tmp_path / "x.json").read_text())
     assert set(content["campus"]["methods"]) == set(METHODS)
-    assert set(content["campus"]["coverage_percent"]) >= {"day of", "day ahead, hot days"}
     assert main(["backtest", "--scenario", "spot"]) == 2
     assert "--scenario" in capsys.readouterr().err

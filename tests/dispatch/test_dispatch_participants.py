@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +9,9 @@ from helpers import refuses
 
 from dp_ensemble_env.cli import main
 from dp_ensemble_env.dispatch.participants import participants
+from dp_ensemble_env.dispatch.plan import make_plan
+from dp_ensemble_env.dispatch.report import openadr
+from dp_ensemble_env.scenarios.metered import metered_day
 from dp_ensemble_env.scenarios.problem import ProblemSettings
 
 HOURS = np.arange(np.datetime64("2018-05-01T00:00"), np.datetime64("2018-08-01T00:00"), np.timedelta64(1, "h"))
@@ -36,13 +38,12 @@ def names(path, **settings):
 def test_a_meter_counts_once_and_a_thermometer_never(tmp_path):
     kw = load(0)
     columns = {"max demand kW": kw + 5, "min demand kW": kw - 5, "avg demand kW": kw, "temperature": kw / 5}
-    assert names(write(tmp_path / "one.csv", columns)) == ["one"]
-    assert participants(ProblemSettings(meter=str(tmp_path / "one.csv"))).used[0].series.kw[3] == kw[3]
+    (one,) = participants(ProblemSettings(meter=str(write(tmp_path / "one.csv", columns)))).used
+    assert one.name == "one" and one.series.kw[3] == kw[3]
     columns = {"a_kWh": kw, "b_kWh": kw, "export_kWh": kw, "spot price": kw, "b_max_kW": kw, "feed-in kWh": kw}
     wide = write(tmp_path / "wide.csv", columns)
     assert names(wide) == ["a_kWh", "b_kWh"]
     settings = ProblemSettings(meter=str(wide), date="2018-07-16")
-    assert [one.name for one in participants(settings, ["b_kWh"]).used] == ["b_kWh"]
     refuses("there is no participant 'c'; choose among", participants, settings, ["a_kWh", "c"])
 
 
@@ -53,6 +54,8 @@ def test_long_files_and_folders(tmp_path):
     assert names(path) == ["A", "B"]
     write(tmp_path / "other.csv", {"kW": load(1)})
     assert names(tmp_path) == ["long A", "long B", "other"]
+    (tmp_path / "empty").mkdir()
+    refuses("holds no meter files", participants, ProblemSettings(meter=str(tmp_path / "empty")))
 
 
 def test_one_day_and_one_step_for_all(tmp_path):
@@ -68,23 +71,20 @@ def test_one_day_and_one_step_for_all(tmp_path):
     assert {one.event.date for one in known.used} == {"2018-07-02"}
 
 
-def test_sites_have_time_zones_of_their_own(tmp_path, capsys):
+def test_sites_have_time_zones_of_their_own(tmp_path):
     """11:00 is an instant of each site: stamps in UTC become its own clock, and so does the start that is sent."""
-    folder = tmp_path / "meters"
-    folder.mkdir()
     for name in ("boston", "chicago"):
-        stamps = [f"{str(time).replace('T', ' ')}Z" for time in HOURS]
-        rows = [f"{stamp},{value}" for stamp, value in zip(stamps, load(0), strict=True)]
-        (folder / f"{name}.csv").write_text("\n".join(["start,kW", *rows]) + "\n")
-    (folder / "sites.csv").write_text("boston,America/New_York\nchicago,America/Chicago\n")
-    settings = ProblemSettings(meter=str(folder), date="2018-07-16")
+        write(tmp_path / f"{name}.csv", {"kW": load(0)}, [f"{time}Z" for time in HOURS])
+    (tmp_path / "sites.csv").write_text("boston,America/New_York\nchicago,America/Chicago\n")
+    settings = ProblemSettings(meter=str(tmp_path), date="2018-07-16")
     east, west = participants(settings).used
     assert east.series.times[0] - west.series.times[0] == np.timedelta64(3600, "s")
-    assert main(["plan", "--meter", str(folder), "--date", "2018-07-16", "--output", str(tmp_path / "plan")]) == 0
-    events = json.loads((tmp_path / "plan" / "openadr.json").read_text())["events"]
+    days = {one.name: metered_day(one.series, one.event, one.settings.day_settings()) for one in (east, west)}
+    zones = {one.name: one.settings.timezone for one in (east, west)}
+    events = openadr(make_plan(days), zones=zones)["events"]
     starts = [event["intervalPeriod"]["start"] for event in events]
     assert starts == ["2018-07-16T11:00:00-04:00", "2018-07-16T11:00:00-05:00"]
-    (folder / "sites.csv").write_text("boston\n")
+    (tmp_path / "sites.csv").write_text("boston\n")
     refuses("write lines such as 'depot,America/Chicago'", participants, settings)
 
 
@@ -108,16 +108,5 @@ def test_meters_that_cannot_be_used_are_named_once(tmp_path, capsys):
     unnamed = tmp_path / "plain.csv"
     unnamed.write_text("time,a,b\n2018-06-01 00:00,1,2\n2018-06-01 01:00,2,3\n", encoding="utf-8")
     assert main(["plan", "--meter", str(unnamed), "--output", str(tmp_path / "out")]) == 2
-    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith(("note", "dp-ensemble"))]
-    assert len(told) == 1 and "none of the 2 meters can be used. For one:" in told[0]
-    assert "unit=" in told[0]
-    refuses(
-        "holds no meter files",
-        participants,
-        ProblemSettings(meter=str(tmp_path / "out" if (tmp_path / "out").is_dir() else _empty(tmp_path))),
-    )
-
-
-def _empty(folder):
-    (folder / "empty").mkdir()
-    return folder / "empty"
+    (told,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith(("note", "dp-ensemble")))
+    assert "none of the 2 meters can be used. For one:" in told and "unit=" in told

@@ -72,15 +72,13 @@ def test_the_readings_decide_nothing_else(fleet, tmp_path, capsys):
     for option in (["--shed", "9"], ["--day-ahead"], ["--loads", "2"]):
         assert main([*words, "--size", "300", *option]) == 2
         assert "is computed from the release alone" in capsys.readouterr().err
-    dead = participants(fleet, ["bank_kW"]).used[0].series
     silent = replace(fleet, meter=str(tmp_path / "dead.csv"))
-    rows = [f"{str(time).replace('T', ' ')},0.0" for time in dead.times]
-    (tmp_path / "dead.csv").write_text("\n".join(["interval start,kW", *rows]) + "\n")
+    times = np.arange(np.datetime64("2018-05-01T00"), np.datetime64("2018-09-01T00"))
+    (tmp_path / "dead.csv").write_text("\n".join(["interval start,kW", *(f"{time}:00,0.0" for time in times)]))
     assert len(participants(silent, dead=True).used) == 1
     refuses("zero or nothing", participants, silent)
 
 
 def test_what_does_not_protect_participants_is_refused(known):
-    refuses(
-        "does not protect participants", private_plan, known, 0.15, PrivateSettings("dirichlet:k=50,floor=0.05", 300.0)
-    )
+    settings = PrivateSettings("dirichlet:k=50,floor=0.05", 300.0)
+    refuses("does not protect participants", private_plan, known, 0.15, settings)

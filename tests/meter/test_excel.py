@@ -36,28 +36,18 @@ def test_excel(reads, tmp_path):
 
 def test_excel_refusals(refused, tmp_path, monkeypatch):
     rows = [["start", "kW"], *([t, i] for i, t in enumerate(ticks("2024-07-01", 3, 15)))]
-    refused("several sheets hold readings \\('A', 'B'\\)", workbook(tmp_path / "two.xlsx", ("A", rows), ("B", rows)))
-    refused(
-        r"bad.xlsx, row 3: cannot read 'x' in column 'kW'",
-        workbook(tmp_path / "bad.xlsx", ("A", [*rows[:2], [rows[2][0], "x"], rows[3]])),
-    )
-    refused(
-        "the file holds one line and no readings|no column of timestamps",
-        workbook(tmp_path / "none.xlsx", ("A", [["a"], ["b"]])),
-    )
+    for words, sheets in (
+        (r"several sheets hold readings \('A', 'B'\)", [("A", rows), ("B", rows)]),
+        (r"row 3: cannot read 'x' in column 'kW'", [("A", [*rows[:2], [rows[2][0], "x"], rows[3]])]),
+        ("no column of timestamps", [("A", [["a"], ["b"]])]),
+    ):
+        refused(words, workbook(tmp_path / "bad.xlsx", *sheets))
     good = workbook(tmp_path / "good.xlsx", ("A", rows))
+    with monkeypatch.context() as patch:
+        patch.setitem(MOST, "bytes once unpacked", 100)
+        refused("good.xlsx: the file has more than 100 bytes once unpacked", good)
     (tmp_path / "cut.xlsx").write_bytes(good.read_bytes()[:-200])
     refused("damaged zip archive or Excel workbook", tmp_path / "cut.xlsx")
     monkeypatch.setitem(__import__("sys").modules, "openpyxl", None)
     with pytest.raises(ImportError, match="needs openpyxl; pip install openpyxl"):
         read_meter(good)
-
-
-def test_a_workbook_that_unpacks_to_too_much(refused, tmp_path, monkeypatch):
-    openpyxl = importlib.import_module("openpyxl")
-    book = openpyxl.Workbook()
-    book.active.append(["start", "kW"])
-    path = tmp_path / "b.xlsx"
-    book.save(path)
-    monkeypatch.setitem(MOST, "bytes once unpacked", 100)
-    refused("b.xlsx: the file has more than 100 bytes once unpacked", path)

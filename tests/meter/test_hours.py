@@ -14,18 +14,13 @@ def hour_rows(days, hours, write="{h}"):
 
 
 @pytest.mark.parametrize(
-    "header, hours, write",
-    [
-        ("Date,Hour,kWh", range(1, 25), "{h}"),
-        ("Date,Hour Ending,kWh", range(1, 25), "{h:02}"),
-        ("Date,HE,kWh", range(1, 25), "HE{h:02}"),
-        ("Date,Hour,kWh", range(24), "{h}"),
-    ],
+    "name, hours, write",
+    [("Hour", range(1, 25), "{h}"), ("HE", range(1, 25), "HE{h:02}"), ("Hour", range(24), "{h}")],
 )
-def test_a_column_of_hours(file, header, hours, write):
-    series = read_meter(file([header, *hour_rows(["7/1/2024", "7/2/2024"], hours, write)]), date_order="mdy")
-    assert series.times[0] == at("2024-07-01T00:00") and len(series) == 48 and series.missing == 0
-    np.testing.assert_array_equal(series.kw, [i * 100 + h for i in range(2) for h in hours])
+def test_a_column_of_hours(reads, name, hours, write):
+    rows = hour_rows(["7/1/2024", "7/2/2024"], hours, write)
+    series = reads([i * 100 + h for i in range(2) for h in hours], [f"Date,{name},kWh", *rows], date_order="mdy")
+    assert series.times[0] == at("2024-07-01T00:00")
 
 
 def test_hours_that_may_begin_or_end_are_refused(file, refused):
@@ -38,21 +33,12 @@ def test_hours_that_may_begin_or_end_are_refused(file, refused):
     )
 
 
-DAY_HEADERS = {
-    "HE": ",".join(f"HE{h:02}" for h in range(1, 25)),
-    "numbers": ",".join(map(str, range(1, 25))),
-    "hours": ",".join(f"Hour {h}" for h in range(1, 25)),
-    "starts": ",".join(f"{h:02}:00" for h in range(24)),
-    "ends": ",".join(f"{h:02}:00" for h in range(1, 25)),
-}
-
-
-@pytest.mark.parametrize("kind", DAY_HEADERS)
-def test_a_row_a_day(file, kind):
+@pytest.mark.parametrize("name, first", [("HE{:02}", 1), ("{}", 1), ("Hour {}", 1), ("{:02}:00", 0), ("{:02}:00", 1)])
+def test_a_row_a_day(reads, name, first):
+    header = ",".join(["Date", *(name.format(h) for h in range(first, first + 24))])
     rows = [f"2024-07-0{d}," + ",".join(str(100 * d + h) for h in range(24)) for d in (1, 2)]
-    series = read_meter(file([f"Date,{DAY_HEADERS[kind]}", *rows]), unit="kWh")
-    assert series.times[0] == at("2024-07-01T00:00") and len(series) == 48
-    np.testing.assert_array_equal(series.kw, [100 * d + h for d in (1, 2) for h in range(24)])
+    series = reads([100 * d + h for d in (1, 2) for h in range(24)], [header, *rows], unit="kWh")
+    assert series.times[0] == at("2024-07-01T00:00")
 
 
 def test_days_of_23_and_25_hours_need_the_time_zone(file, refused):
@@ -61,11 +47,12 @@ def test_days_of_23_and_25_hours_need_the_time_zone(file, refused):
     def rows(day, hours):
         return f"{day}," + ",".join([*(str(h) for h in range(1, hours + 1)), *[""] * (25 - hours)])
 
-    path = file([header, rows("2024-11-02", 24), rows("2024-11-03", 25), rows("2024-11-04", 24)])
-    refused(r"line 3: 2024-11-03 has 25 hours, so clocks changed; pass timezone=", path, unit="kWh")
-    series = read_meter(path, unit="kWh", timezone="America/New_York")
-    np.testing.assert_array_equal(series.kw[24:48], [1, 2.5, *range(4, 26)])
-    path = file([header, rows("2024-03-09", 24), rows("2024-03-10", 23), rows("2024-03-11", 24)])
-    refused(r"2024-03-10 has 23 hours", path, unit="kWh")
-    series = read_meter(path, unit="kWh", timezone="America/New_York")
-    np.testing.assert_array_equal(series.kw[24:48], [1, 2, NAN, *range(3, 24)])
+    for day, count, kw in (
+        ("2024-11-03", 25, [1, 2.5, *range(4, 26)]),
+        ("2024-03-10", 23, [1, 2, NAN, *range(3, 24)]),
+    ):
+        eve, morrow = np.datetime64(day) - 1, np.datetime64(day) + 1
+        path = file([header, rows(eve, 24), rows(day, count), rows(morrow, 24)])
+        refused(rf"line 3: {day} has {count} hours, so clocks changed; pass timezone=", path, unit="kWh")
+        series = read_meter(path, unit="kWh", timezone="America/New_York")
+        np.testing.assert_array_equal(series.kw[24:48], kw)

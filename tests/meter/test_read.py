@@ -6,8 +6,6 @@ import importlib
 import os
 import re
 import socket
-import subprocess
-import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -20,25 +18,17 @@ from meter_files import NAN, at, autumn, hours, rows, stamps, table, ticks, usag
 
 from dp_ensemble_env.meter import Gap, meter_columns, read_meter, read_meters
 from dp_ensemble_env.meter.origin import MOST
-from dp_ensemble_env.privacy import Fleet
 
 
 # Settings -------------------------------------------------------------------
-def test_unknown_unit_and_stamp_are_refused_with_the_arguments_to_pass(file, reads, refused):
+def test_unknown_and_contradicted_units_and_stamps_are_refused(file, reads, refused):
     path = file(table("timestamp,reading", 1, 2))
     refused(r"unit of 'reading' nor .*start or the end.*pass unit=.*and stamp=", path)
     refused("start or the end of its interval; pass stamp=", path, unit="kWh")
     refused("unit of 'reading'; pass unit=", path, stamp="start")
     reads([1, 2], path, unit="kWh", stamp="start")
-
-
-def test_a_unit_that_contradicts_the_header_is_refused(file, reads, refused):
     path = file(table("start,use_kWh", 1, 2, minutes=30))
-    sentence = (
-        "meter.csv: the file states that 'use_kWh' is in kWh, which unit='kW' contradicts; leave unit out, or correct "
-        "the file if it is wrong."
-    )
-    refused(f"^{re.escape(sentence)}$", path, unit="kW")
+    refused("^meter.csv: the file states that 'use_kWh' is in kWh, which unit='kW' contradicts; leave", path, unit="kW")
     for unit in ("kWh", "kwh", "KWH"):
         reads([2, 4], path, unit=unit)
     refused("'b_kWh' is in kWh, which unit='kW'", table("start,a,b_kWh", "1,1", "2,2"), column="sum", unit="kW")
@@ -63,8 +53,7 @@ def test_any_order_is_turned_round_or_sorted_and_noted(reads):
     rows = hours("2024-07-01", [1, 2, 3, 4])
     series = reads([1, 2, 3, 4], [rows[0], rows[2], rows[1], rows[3]])
     assert series.notes == ("The rows were not in order of time (1 step back); they were sorted.",)
-    series = reads([1, 2, 3, 4], hours("2024-07-01", [1, 2, 3, 4])[::-1])
-    assert series.notes == ("The file is newest first; it was turned round.",)
+    assert reads([1, 2, 3, 4], rows[::-1]).notes == ("The file is newest first; it was turned round.",)
 
 
 def test_missing_rows_and_empty_cells_are_gaps_never_filled(reads):
@@ -75,11 +64,7 @@ def test_missing_rows_and_empty_cells_are_gaps_never_filled(reads):
         Gap(at("2024-07-01T01:00"), at("2024-07-01T03:00"), 2, "empty"),
         Gap(at("2024-07-01T04:00"), at("2024-07-01T06:00"), 2, "missing"),
     )
-    assert series.missing == 4
-    assert series.notes == (
-        "4 intervals without a reading, in 2 gaps; nothing was filled in. The longest gap, 2 intervals, starts at "
-        "2024-07-01 01:00.",
-    )
+    assert series.notes[0].startswith("4 intervals without a reading, in 2 gaps; nothing was filled in.")
     for word in ("n/a", "NaN", "null", "-", "#N/A", "None"):
         reads([1, NAN, 3], hours("2024-07-01", [1, word, 3]))
 
@@ -90,14 +75,11 @@ def test_step_is_the_most_common_difference_and_strays_are_refused(refused):
     refused(r"line 2: 2024-06-30 23:59 does not lie on the 60-minute grid", [("2024-06-30 23:59", 5), *rows])
 
 
-def test_repeats_outside_autumn_are_conflicts(refused):
+def test_repeats_that_say_the_same_are_kept_once_and_others_outside_autumn_are_conflicts(reads, refused):
     refused(r"lines 3 and 5 both give 2024-07-07 01:00 but differ \(10 and 20\)", autumn("2024-07-07"))
     refused("lines 3 and 5", autumn("2024-11-02"))  # a Saturday
     refused("lines 3 and 5", autumn("2024-11-03"), timezone="Europe/Berlin")  # Berlin changed the week before
     refused("lines 3 and 5", [*autumn("2024-11-03"), ("2024-11-03 01:00", 7)])  # a third reading
-
-
-def test_identical_repeats_are_kept_once(reads):
     rows = hours("2024-07-01", [1, 2, 3])
     series = reads([1, 2, 3], [rows[0], *rows, rows[1]])
     assert "Dropped 2 repeated readings that said the same." in series.notes
@@ -105,25 +87,20 @@ def test_identical_repeats_are_kept_once(reads):
     assert filled.gaps == ()
 
 
-def test_negative_readings(file, reads, refused):
+def test_negative_and_zero_readings(file, reads, refused):
     path = file(hours("2024-07-01", [1, 2, -3, 4]))
     refused(r"line 4: the reading -3 of 'kW' is negative .*negatives='missing'", path)
     missing = reads([1, 2, NAN, 4], path, negatives="missing")
     assert missing.gaps[0].reason == "negative" and missing.notes == ("Made missing: 1 negative reading.",)
-    kept = reads([1, 2, -3, 4], path, negatives="keep")
-    assert kept.notes == ("Kept: 1 negative reading.",)
-
-
-def test_zero_readings(file, refused):
+    assert reads([1, 2, -3, 4], path, negatives="keep").notes == ("Kept: 1 negative reading.",)
     path = file(hours("2024-07-01", [1, 0, *[0] * 6, 4, 0, 5]))
     kept = read_meter(path)
     assert kept.missing == 0 and kept.notes[0] == "Kept: 8 zero readings."
     assert kept.notes[1].startswith("1 run of zeros longer than 6 hours, possibly outages; the longest, 7 intervals")
     missing = read_meter(path, zeros="missing")
     assert [(gap.intervals, gap.reason) for gap in missing.gaps] == [(7, "zero"), (1, "zero")]
-    short = read_meter(file(hours("2024-07-01", [1, *[0] * 6, 4])))
-    assert short.notes == ("Kept: 6 zero readings.",)
     refused("line 3: the reading 0 of 'kW' is zero", path, zeros="error")
+    assert read_meter(file(hours("2024-07-01", [1, *[0] * 6, 4]))).notes == ("Kept: 6 zero readings.",)
 
 
 def test_spikes(file, refused):
@@ -133,21 +110,15 @@ def test_spikes(file, refused):
     refused(r"line 9: the reading 120000 of 'kW' is more than 20 times .* 140 .*spikes=", path)
     missing = read_meter(path, spikes="missing")
     assert missing.gaps == (Gap(at("2024-07-01T07:00"), at("2024-07-01T08:00"), 1, "spike"),)
-    assert np.nanmax(missing.kw) == 140
     assert read_meter(path, spikes="keep").kw[7] == 120000
     # Three of them in a short file do not hide each other.
-    three = read_meter(
-        file(hours("2024-07-01", [5000.0 if i in (3, 9, 15) else 5.0 for i in range(24)])), spikes="missing"
-    )
-    assert [gap.start.item().hour for gap in three.gaps] == [3, 9, 15]
-
-
-def test_a_house_with_rare_big_loads_has_no_spikes(file):
+    path = file(hours("2024-07-01", [5000.0 if i in (3, 9, 15) else 5.0 for i in range(24)]))
+    assert [gap.start.item().hour for gap in read_meter(path, spikes="missing").gaps] == [3, 9, 15]
+    # Rare big loads of a house are none.
     rng = np.random.default_rng(3)
     values = rng.gamma(2.0, 0.15, 24 * 60)
     values[rng.random(len(values)) < 0.03] += 11.0  # charging a car
-    start = at("2024-05-01T00:00")
-    times = start + np.timedelta64(3600, "s") * np.arange(len(values))
+    times = at("2024-05-01T00:00") + np.timedelta64(3600, "s") * np.arange(len(values))
     np.testing.assert_allclose(read_meter(file(["start,kW", *rows(times, values)])).kw, values, atol=5e-4)
 
 
@@ -167,32 +138,27 @@ def test_midnight_with_the_date_of_the_day_that_ends(reads, refused):
     refused(r"line 25: 00:00 stands after the last interval of its date.*stamp='end'", ["interval start,kW", *clocks])
 
 
-@pytest.mark.parametrize("days, name", [(1, "daily"), (7, "weekly"), (30, "monthly")])
-def test_days_and_months_are_refused_by_name(refused, days, name):
-    text = ["start,kWh", *rows(ticks("2024-01-01", 12, 1440 * days), range(1, 13))]
-    refused(f"the readings are {name} .*export readings of an hour or less", text)
+def test_days_and_months_are_refused_by_name(refused):
+    for days, name in ((1, "daily"), (7, "weekly"), (30, "monthly")):
+        text = ["start,kWh", *rows(ticks("2024-01-01", 12, 1440 * days), range(1, 13))]
+        refused(f"the readings are {name} .*export readings of an hour or less", text)
 
 
 # Foreign files ----------------------------------------------------------------
 HEAD = "start,kW\n2024-07-01 00:00,1\n"
 BAD = {
     "empty": ("", "the file is empty"),
-    "blank": ("\n \n", "the file is empty"),
     "header only": ("start,kW\n", "one line and no readings"),
     "one row": (HEAD + "", "holds 1 reading, and a series needs two"),
     "one stamp": (HEAD + "2024-07-01 00:00,1\n", "all readings carry one timestamp"),
     "binary": (bytes(range(256)), "this is a binary file"),
-    "workbook": (b"PK\x03\x04rest", "Excel workbook"),
     "false utf-16": (b"\xff\xfea", "UTF-16"),
-    "prose": ("Dear reader,\nthere are no readings here,\n", "no column of timestamps"),
     "bad stamp": (HEAD + "2024-07-01 0x:00,1\n", r"line 3: cannot read '2024-07-01 0x:00'"),
     "bad first stamp": ("start,kW\nsoon,1\n2024-07-01 00:00,1\n", r"line 2: cannot read 'soon' as a timestamp"),
     "no stamp": (HEAD + ",1\n", r"line 3: the timestamp is empty"),
     "foreign stamp": (HEAD + "2024-07-01 ٠0:00,1\n", r"line 3: cannot read"),
     "no such day": ("start,kW\n2024-02-28 00:00,1\n2024-02-30 00:00,1\n", r"line 3: '2024-02-30 00:00' is not a time"),
-    "no such hour": ("start,kW\n2024-02-28 00:00,1\n2024-02-28 25:00,1\n", r"line 3: .* is not a time"),
     "bad number": (HEAD + "2024-07-01 01:00,1.2.3\n", r"line 3: cannot read '1.2.3' in column"),
-    "infinite": (HEAD + "2024-07-01 01:00,inf\n", r"line 3: cannot read 'inf'"),
     "underscore": (HEAD + "2024-07-01 01:00,1_0\n", r"line 3: cannot read '1_0'"),
     "too many cells": (HEAD + "2024-07-01 01:00,1,5\n", r"line 3: the row has 3 cells"),
     "too few cells": (HEAD + "2024-07-01 01:00\n", r"line 3: the row has 1 cells"),
@@ -206,17 +172,9 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_files_are_refused_in_one_sentence(file, name):
+def test_bad_files_are_refused_in_one_sentence(refused, name):
     content, message = BAD[name]
-    with pytest.raises(ValueError, match=message) as caught:
-        read_meter(file(content), unit="kW", stamp="start")
-    assert str(caught.value).startswith("meter.csv") and "\n" not in str(caught.value)
-
-
-def test_importing_the_module_needs_no_optional_package():
-    code = "import sys, dp_ensemble_env.meter; print(*[m for m in ('pandas', 'pyarrow') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == ""
+    refused(f"^meter.csv.*{message}", content, unit="kW", stamp="start")
 
 
 def test_the_sample_of_the_manual_can_be_read(file):
@@ -227,51 +185,36 @@ def test_the_sample_of_the_manual_can_be_read(file):
     np.testing.assert_allclose(series.kw, [4 * (925.5 + 12.5), 4 * (1026.0 + 14.0)], rtol=1e-12)
 
 
-LAYOUTS = {
-    "iso": ("%Y-%m-%d %H:%M:%S", ",", "."),
-    "german": ("%d.%m.%Y %H:%M", ";", ","),
-    "american": ("%m/%d/%Y %I:%M:%S %p", "\t", "."),
-    "pipes": ("%Y/%m/%dT%H:%M", "|", "."),
-}
-
-
+LAYOUTS = [
+    ("%Y-%m-%d %H:%M:%S", ",", "."),
+    ("%d.%m.%Y %H:%M", ";", ","),
+    ("%m/%d/%Y %I:%M:%S %p", "\t", "."),
+    ("%Y/%m/%dT%H:%M", "|", "."),
+]
 READING = st.one_of(st.none(), st.floats(0.01, 1e4).map(lambda x: float(f"{x:.6g}")))
+ANY_FILE = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-ANY_FILE = [HealthCheck.function_scoped_fixture]
-
-
-@settings(max_examples=80, deadline=None, suppress_health_check=ANY_FILE)
+@ANY_FILE
 @given(
     kw=st.lists(READING, min_size=2, max_size=60).filter(lambda kw: any(value is not None for value in kw)),
-    layout=st.sampled_from(sorted(LAYOUTS)),
+    layout=st.sampled_from(LAYOUTS),
     step=st.sampled_from([5, 15, 30, 60]),
     day=st.integers(0, 9000),
     end=st.booleans(),
     reverse=st.booleans(),
 )
-def test_a_series_written_in_any_layout_is_read_back(tmp_path, kw, layout, step, day, end, reverse):
-    pattern, delimiter, decimal = LAYOUTS[layout]
+def test_a_series_written_in_any_layout_is_read_back(reads, kw, layout, step, day, end, reverse):
+    pattern, delimiter, decimal = layout
     first = datetime(2001, 1, 1) + timedelta(days=day)
     times = [first + timedelta(minutes=step * i) for i in range(len(kw))]
     rows = []
     for time, value in zip(times, kw, strict=True):
         written = (time + timedelta(minutes=step * end)).strftime(pattern)
         rows.append(written + delimiter + ("" if value is None else repr(value).replace(".", decimal)))
-    path = tmp_path / "round.csv"
-    path.write_text("\n".join([f"{'end' if end else 'start'}{delimiter}kW", *(rows[::-1] if reverse else rows)]))
-    series = read_meter(path, spikes="keep")
-    np.testing.assert_array_equal(series.times, np.array(times, dtype="datetime64[s]"))
-    np.testing.assert_array_equal(series.kw, [NAN if value is None else value for value in kw])
-    assert series.missing == kw.count(None)
-
-
-@settings(max_examples=200, deadline=None, suppress_health_check=ANY_FILE)
-@given(st.binary(max_size=300))
-def test_random_bytes_are_refused_with_a_value_error(refused, tmp_path, content):
-    path = tmp_path / "random.csv"
-    path.write_bytes(content)
-    refused("random.csv", path, unit="kW", stamp="start")
+    lines = [f"{'end' if end else 'start'}{delimiter}kW", *(rows[::-1] if reverse else rows)]
+    series = reads([NAN if value is None else value for value in kw], lines, spikes="keep")
+    assert series.times.tolist() == times
 
 
 GOOD = table("start,kW", *range(1, 25))
@@ -287,26 +230,11 @@ def test_what_is_no_regular_file_is_refused_unopened(tmp_path, read):
     with pytest.raises(FileNotFoundError, match="there is no file"):
         read(tmp_path / "absent.csv")
     refuses("path must be the name of a file", read, 7)
+    fifo.with_name("loop.csv").symlink_to(tmp_path / "loop.csv")
+    refuses("symbolic link that leads back to itself", read, tmp_path / "loop.csv")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "s"))
         refuses("is a socket", read, tmp_path / "s")
-
-
-def test_links_in_a_circle(refused, tmp_path):
-    (tmp_path / "a.csv").symlink_to(tmp_path / "b.csv")
-    (tmp_path / "b.csv").symlink_to(tmp_path / "a.csv")
-    refused("symbolic link that leads back to itself", tmp_path / "a.csv")
-    refuses("symbolic link that leads back to itself", Fleet.read, tmp_path / "a.csv", edges=[0, 1, 2], step_minutes=15)
-    with pytest.raises(FileNotFoundError, match="there is no file"):
-        read_meter(tmp_path / "none" / "b.csv")
-
-
-def test_the_factor_that_a_refusal_names_is_enough(file, monkeypatch):
-    monkeypatch.setitem(MOST, "bytes", 100)
-    with pytest.raises(ValueError) as caught:
-        read_meter(file(GOOD))
-    factor = float(str(caught.value).rpartition("limits=")[2].rstrip("."))
-    assert len(read_meter(file(GOOD), limits=factor)) == 24
 
 
 def test_meters_have_a_limit(file, monkeypatch, reads):
@@ -317,9 +245,6 @@ def test_meters_have_a_limit(file, monkeypatch, reads):
     wide = table("start,b0,b1,b2,b3,b4", *(f"{h},{h + 1},{h + 2},{h + 3},{h + 4}" for h in range(1, 5)))
     refuses("more than 3 meters", read_meters, file(wide), unit="kW")
     reads([1, 2, 3, 4], wide, unit="kW", column="b0")
-
-
-ANY = dict(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def samples(folder):
@@ -345,11 +270,11 @@ def samples(folder):
     return sorted(found.iterdir())
 
 
-@settings(**ANY)
+@settings(ANY_FILE, max_examples=120)
 @given(
     which=st.integers(0, 6), cuts=st.lists(st.tuples(st.floats(0, 1), st.binary(max_size=3)), min_size=1, max_size=4)
 )
-def test_damaged_files_are_read_or_refused_in_one_sentence(tmp_path, which, cuts):
+def test_damaged_files_are_read_or_refused_in_one_sentence(tmp_path, file, which, cuts):
     original = samples(tmp_path)[which]
     content = bytearray(original.read_bytes())
     for place, junk in cuts:
@@ -357,8 +282,7 @@ def test_damaged_files_are_read_or_refused_in_one_sentence(tmp_path, which, cuts
         content[at : at + len(junk)] = junk
         if not junk:
             del content[at:]
-    path = tmp_path / f"damaged{original.suffix}"
-    path.write_bytes(bytes(content))
+    path = file(bytes(content), f"damaged{original.suffix}")
     for read in (read_meter, read_meters, lambda path, **_: meter_columns(path)):
         try:
             read(path, unit="kW" if which not in (3, 4) else None, stamp="start")
@@ -372,11 +296,10 @@ WORDS = st.sampled_from(
 )
 
 
-@settings(**ANY)
+@ANY_FILE
 @given(st.lists(st.lists(WORDS, min_size=1, max_size=5), min_size=1, max_size=9), st.sampled_from(",;\t|"))
-def test_odd_tables_are_read_or_refused_with_a_value_error(tmp_path, rows, delimiter):
-    path = tmp_path / "odd.csv"
-    path.write_text("\n".join(delimiter.join(row) for row in rows), encoding="utf-8")
+def test_odd_tables_are_read_or_refused_with_a_value_error(file, rows, delimiter):
+    path = file([delimiter.join(row) for row in rows])
     for more in ({}, {"timezone": "America/New_York"}, {"meter_id": "A"}, {"column": "sum"}):
         try:
             read_meter(path, unit="kWh", stamp="end", **more)

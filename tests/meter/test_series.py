@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 from helpers import refuses
 from meter_files import NAN, at
@@ -26,7 +24,7 @@ def test_series_finds_its_gaps_and_checks_itself():
         (r"times\[2\] .* does not follow times\[1\] by 21600 s", shifted, good.kw, good.step),
         ("times has 3 entries and kw 2", good.times, good.kw[:2], good.step),
         ("step must be a positive time span", good.times, good.kw, np.timedelta64(0, "s")),
-        ("1-D array of datetime64", np.arange(3), good.kw, good.step),
+        ("times must be a list of stamps", np.arange(3), good.kw, good.step),
     ):
         refuses(words, PowerSeries, times, kw, step)
     refuses(r"kw\[1\] is infinite", make, [1, np.inf])
@@ -40,13 +38,3 @@ def test_between_is_half_open_and_clips_gaps():
     assert part.gaps == (Gap(at("2024-07-01T12:00"), at("2024-07-01T18:00"), 1, "missing"),)
     refuses("choose times from 2024-07-01 00:00 to 2024-07-02 00:00", series.between, "2025-01-01", "2025-01-02")
     refuses("start must be a time", series.between, "noon", "2025-01-02")
-
-
-def test_summary_and_pickle():
-    series = make([1, NAN, 3], source="x.csv", notes=("A note.",))
-    lines = str(series).splitlines()
-    assert lines[0] == "x.csv: 3 intervals of 360 min, 2024-07-01 00:00 to 2024-07-01 18:00"
-    assert lines[1] == "  power: lowest 1, mean 2, highest 3 kW"
-    assert lines[2] == "  missing: 1 interval in 1 gap"
-    assert lines[-1] == "  note: A note."
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(series)).kw, series.kw)

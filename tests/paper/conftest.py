@@ -7,18 +7,8 @@ import pytest
 
 from dp_ensemble_env.meter import PowerSeries
 from dp_ensemble_env.paper import measures
-from dp_ensemble_env.paper.data import campus_data, pick_row
+from dp_ensemble_env.paper.data import campus_data
 from dp_ensemble_env.paper.study import run_study
-
-
-@pytest.fixture(scope="session")
-def data():
-    return campus_data()
-
-
-@pytest.fixture(scope="session")
-def row(data):
-    return pick_row(data.model.default, data.model.power_kw, data.model.counts.sum(axis=1))
 
 
 @pytest.fixture(scope="session")
@@ -28,10 +18,15 @@ def small():
 
 
 @pytest.fixture(scope="session")
-def study(data, small):
+def study(small):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measures, "has_stable_baselines3", lambda: False)  # Z-learning alone
-        return run_study(data, small, 0, lambda words: None)
+        return run_study(campus_data(), small, 0, lambda words: None)
+
+
+@pytest.fixture(scope="session")
+def row(study):
+    return study.row
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers import refuses
 
 from dp_ensemble_env.chain.event import event_day
 from dp_ensemble_env.meter import PowerSeries
@@ -23,23 +24,14 @@ def test_campus_row_is_the_paper_s(row):
 
 def chain(rows, n):
     """Matrix with the given rows; all others stay where they are."""
-    matrix = np.eye(n)
-    for state, entries in rows.items():
-        matrix[state] = 0
-        for target, p in entries.items():
-            matrix[state, target] = p
-    return matrix
+    return np.array([[rows.get(b, {b: 1.0}).get(a, 0.0) for a in range(n)] for b in range(n)])
 
 
 @pytest.mark.parametrize(
     ("rows", "n", "expected"),
     [
         # row 18 has three successors, one of which cannot give h/2 up: the nearest row that qualifies is taken
-        (
-            {17: {16: 0.5, 17: 0.49, 18: 0.01}, 14: {13: 0.2, 14: 0.5, 15: 0.3}, 2: {1: 0.3, 2: 0.4, 3: 0.3}},
-            20,
-            (14, 14, 15),
-        ),
+        ({17: {16: 0.5, 17: 0.49, 18: 0.01}, 14: {13: 0.2, 14: 0.5, 15: 0.3}, 2: {1: 0.3, 2: 0.7}}, 20, (14, 14, 15)),
         # twelve levels: the one at the same height
         ({10: {9: 0.2, 10: 0.5, 11: 0.3}, 5: {4: 0.2, 5: 0.5, 6: 0.3}}, 12, (10, 10, 11)),
         # the state itself is not among the three most likely
@@ -51,48 +43,32 @@ def chain(rows, n):
 def test_row_rule(rows, n, expected):
     found = pick_row(chain(rows, n), np.arange(1.0, n + 1))
     assert (found.state, found.down, found.up) == expected
-    assert found.row[found.down] > H / 2
     assert ("takes the place" in found.note) == (expected[0] != 17)
     assert ("two most likely" in found.note) == (expected[2] != expected[0] + 1)
 
 
-def test_row_rule_ties_and_nothing():
+def test_ties_and_matrices_without_such_a_row():
     rows = {17: {16: 1.0}, 16: {15: 0.3, 16: 0.4, 17: 0.3}, 18: {17: 0.3, 18: 0.4, 19: 0.3}}
     power, visits = np.arange(20.0), np.ones(20)
     assert pick_row(chain(rows, 20), power, visits).state == 16
     visits[18] = 9
     assert pick_row(chain(rows, 20), power, visits).state == 18  # the more visited of two equally near
     assert pick_row(chain({17: {16: 0.5, 17: 0.5}}, 20), power) is None
-
-
-def test_an_entry_barely_above_h_half_does_not_qualify():
+    # An entry barely above h/2 does not qualify.
     rows = {17: {16: 0.5, 17: H / 2 + 1e-9, 18: 0.5 - H / 2}, 14: {13: 0.967, 14: 0.0165, 15: 0.0165}}
-    found = pick_row(chain(rows, 20), np.arange(20.0))
+    found = pick_row(chain(rows, 20), power)
     assert found.state == 14
     assert all(np.isfinite(values).all() for values in measures.epsilons(found, (10.0, 1000.0)).values())
 
 
-@pytest.mark.parametrize(
-    ("first", "days", "date"),
-    [
-        ("2018-06-01", 60, "2018-07-02"),
-        ("2017-06-01", 60, "2017-07-03"),
-        ("2018-01-01", 12, "2018-01-11"),
-        ("2022-06-01", 60, "2022-07-05"),  # the 2nd to the 4th are a weekend and a holiday
-        ("2018-11-19", 5, "2018-11-21"),  # Thanksgiving is passed over
-    ],
-)
-def test_the_day_of_the_event_passes_over_holidays(quarter_hours, first, days, date):
-    assert event_day(quarter_hours(first, days), HOLIDAYS) == date
-
-
-def test_series_keeps_its_own_step_and_season(data, quarter_hours):
+def test_series_keeps_its_own_step_and_season(study, quarter_hours):
+    assert event_day(quarter_hours("2018-11-19", 5), HOLIDAYS) == "2018-11-21"  # Thanksgiving is passed over
     series = quarter_hours("2018-06-01", 45)
     hourly = PowerSeries(series.times[::4], series.kw[::4], np.timedelta64(3600, "s"))
     found = series_data(hourly, "meter", "m", "m")
     assert found.model.step_hours == 1 and found.season is not None
     assert str(found.model.times[measures.shown_time(found.model)]) == "2018-07-02T12:00:00"
-    assert str(data.model.times[measures.shown_time(data.model)]) == "2018-07-02T12:45:00"
+    assert str(study.data.model.times[study.time]) == "2018-07-02T12:45:00"
     assert series_data(series, "meter", "m", "m", "2018-06-12").season is None  # before the summer: all readings
 
 
@@ -110,20 +86,10 @@ def meter(tmp_path, quarter_hours):
     return write
 
 
-@pytest.mark.parametrize("name", ["synthetic campus", "without data"])
-def test_a_meter_with_the_name_of_another_column(meter, name):
-    assert [data.title for data in load_data(meter(name))] == ["synthetic campus", f"meter {name}"]
-
-
-@pytest.mark.parametrize(
-    ("factor", "plus", "date", "words"),
-    [
-        (1.0, 0.0, "2019-07-02", "outside the data of day, 2018-06-01 to 2018-07-15"),
-        (1.0, 0.0, "tomorrow", "event time"),
-        (0.0, 5.0, None, "never changes from 5 kW"),
-        (1e5, 0.0, None, "more than any one building draws"),
-    ],
-)
-def test_a_meter_that_cannot_be_used_is_refused(meter, factor, plus, date, words):
-    with pytest.raises(ValueError, match=words):
-        load_data(replace(meter("day", factor, plus), date=date))
+def test_meters_that_need_another_name_or_cannot_be_used(meter):
+    for name in ("synthetic campus", "without data"):
+        assert [data.title for data in load_data(meter(name))] == ["synthetic campus", f"meter {name}"]
+    outside = replace(meter("day"), date="2019-07-02")
+    refuses("outside the data of day, 2018-06-01 to 2018-07-15", load_data, outside)
+    refuses("never changes from 5 kW", load_data, meter("day", 0.0, 5.0))
+    refuses("more than any one building draws", load_data, meter("day", 1e5))

@@ -16,7 +16,7 @@ from dp_ensemble_env.privacy.audit import audit_samples
 from dp_ensemble_env.reporting.score import event_outcome
 
 
-def test_golden_costs(study):
+def test_numbers_that_must_not_move(study):
     """Exact methods to six digits; a Monte Carlo mean to five of its standard errors."""
     golden = {
         "taylor": (15.051925, 1.377315),
@@ -32,10 +32,6 @@ def test_golden_costs(study):
     for k, mean in zip(KS, (31.929, 11.647), strict=True):
         error = np.hypot(study.at(study.cost_error[measures.ONE], k), 0.17)  # 0.17: that of the golden mean itself
         assert study.at(study.cost[measures.ONE], k) == pytest.approx(mean, abs=5 * error)
-    assert set(study.cost_error) == {measures.ONE, measures.ONE_STEP}
-
-
-def test_golden_privacy_and_distances(study):
     golden = {
         measures.THEOREM2: (3.0381338, 10.5802422),
         measures.WORST: (0.3266821, 1.0149259),
@@ -52,11 +48,7 @@ def test_golden_privacy_and_distances(study):
     }
     for name, values in distances.items():
         assert [study.l1[name, k] for k in KS] == pytest.approx(values, rel=1e-6), name
-
-
-def test_golden_event(study):
-    """Score, curtailment at the peak in kW and over the event in kWh."""
-    golden = {
+    outcomes = {  # score, curtailment at the peak in kW and over the event in kWh
         ("ad-hoc", 0.0): (18.8556, 177.33, 5737.5),
         ("standard", 0.0): (100.0, 6700.17, 38949.0),
         ("taylor", 50.0): (95.3594, 5407.02, 37044.9),
@@ -66,7 +58,7 @@ def test_golden_event(study):
         ("digamma", 200.0): (99.2882, 6254.63, 38318.4),
         ("average-exact", 200.0): (99.7378, 6151.50, 38338.9),
     }
-    for key, values in golden.items():
+    for key, values in outcomes.items():
         o = study.events[key]
         assert (o.score, o.curtailed_peak_kw, o.curtailed_kwh) == pytest.approx(values, rel=1e-4), key
 
@@ -79,9 +71,8 @@ def test_peak_and_size_of_the_shed(study):
     assert study.peak_of == "customer baseline"
     without = replace(model, event=replace(model.event, baseline_kw=None))
     assert peak_time(without, study.uncontrolled) == inside[np.argmax(study.uncontrolled[inside])] != study.peak
-    np.testing.assert_allclose(
-        event_outcome(model, shed_policy(model, 1.0)).power_kw, study.events["ad-hoc", 0.0].power_kw, rtol=1e-5
-    )
+    played = event_outcome(model, shed_policy(model, 1.0)).power_kw
+    np.testing.assert_allclose(played, study.events["ad-hoc", 0.0].power_kw, rtol=1e-5)
     least = min(o.curtailed_kwh for (_, k), o in study.events.items() if k == 50)
     assert 6 < study.shed_limit < 7.5
     below, above = (event_outcome(model, shed_policy(model, x * study.shed_limit)).curtailed_kwh for x in (0.99, 1.01))
@@ -119,7 +110,8 @@ def test_misprints_against_monte_carlo(study):
         assert line["printed cost"] < -100 < 0 < line["Monte Carlo cost"]
     last = study.misprints[-1]  # k = 1000: the leading order is nearly all
     assert last["corrected cost"] == pytest.approx(last["Monte Carlo cost"], rel=0.03)
-    assert last["corrected L1"] < 0.01 < 0.04 < last["printed L1"]
+    off = [np.abs(np.subtract(last[f"{name} policy"], mean)).sum() for name in ("corrected", "printed")]
+    assert off[0] < 0.01 < 0.04 < off[1]
 
 
 def test_digamma_is_the_expected_logarithm_and_both_kernels_give_the_matrix_away(study):
@@ -127,17 +119,13 @@ def test_digamma_is_the_expected_logarithm_and_both_kernels_give_the_matrix_away
     assert max(study.recovery.values()) < 1e-12
 
 
-def test_ceiling_is_what_a_perfect_attack_shows():
+def test_attacks_show_no_more_than_a_perfect_one(study):
     ones = np.ones(400)
-    assert measures.attack_ceiling(400) == pytest.approx(
-        audit_samples(ones, -ones, measures.DELTA, confidence=0.99).epsilon
-    )
+    perfect = audit_samples(ones, -ones, measures.DELTA, confidence=0.99)
+    assert measures.attack_ceiling(400) == pytest.approx(perfect.epsilon)
     low, high = 0.005 ** (1 / 200), 1 - 0.005 ** (1 / 200)  # Clopper and Pearson, 200 of 200 and 0 of 200
     assert measures.attack_ceiling(400) == pytest.approx(np.log((low - 0.05) / high))
-
-
-def test_attack_on_the_average_lies_between_one_draw_and_all(study):
-    for k in KS:
+    for k in KS:  # the attack on the average lies between one draw and all
         one, every = (study.epsilon_at(name)[k] for name in (measures.PAIR, measures.COMPOSED))
         assert one < 1 < 2 < study.attack[k] < every
         assert study.attack[k] <= study.ceiling
@@ -150,8 +138,5 @@ def test_drawn_policies_scatter_around_the_average(study, row):
         average = average_policy(study.data.model, k, "sampled", 2000, 5)[study.time, row.state]
         error = cloud.std(axis=0, ddof=1) * np.sqrt(1 / len(cloud) + 1 / 2000)
         assert (np.abs(cloud.mean(axis=0) - average) < 5 * error + 1e-12).all()
-        for cloud in study.policy_clouds[k]:
-            np.testing.assert_allclose(cloud.sum(axis=1), 1, atol=1e-9)
-            assert (cloud[:, row.row == 0] == 0).all()
     spread = [study.policy_clouds[k][0].std(axis=0).max() for k in KS]
     assert spread[0] > 1.1 * spread[1]  # more noise at the smaller k; 1.5 with many draws

@@ -5,15 +5,16 @@ from __future__ import annotations
 import csv
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.paper import measures
+from dp_ensemble_env.paper import figures, measures
 from dp_ensemble_env.paper import page as pages
 from dp_ensemble_env.paper.claims import judge_claims
-from dp_ensemble_env.paper.data import METER, DataSet, series_data
+from dp_ensemble_env.paper.data import METER, DataSet
 from dp_ensemble_env.paper.figures import draw_all
 from dp_ensemble_env.paper.measures import RatioSearch
 from dp_ensemble_env.paper.page import reproduce
@@ -23,13 +24,15 @@ from dp_ensemble_env.reporting.tables import spreadsheet_safe
 
 
 @pytest.fixture(scope="module")
-def reproduced(tmp_path_factory, data, small, quarter_hours):
-    """A small run on the campus and a meter."""
-    folder = tmp_path_factory.mktemp("reproduce")
-    meter = series_data(quarter_hours("2018-06-01", 45), METER, "meter", "File meter.csv")
+def reproduced(tmp_path_factory, study):
+    """The small study, once as the campus and once as a meter's."""
+    folder, data = tmp_path_factory.mktemp("reproduce"), study.data
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pages, "QUICK", small)
-        patch.setattr(measures, "has_stable_baselines3", lambda: False)
+        patch.setattr(figures, "DPI", 40)
+        patch.setattr(pages, "draw_all", lambda study, at: draw_all(study, at) if study.data is data else {})
+        patch.setattr(pages, "run_study", lambda data, *_: replace(study, data=data))
+        patch.setattr(pages, "search_ratio", lambda: RatioSearch(3.5, (1.0, 2.0), 1))
+        meter = replace(data, slug=METER, title="meter", provenance="File meter.csv")
         reproduce(folder, [data, meter], quick=True, command="reproduce --quick")
     return folder
 
@@ -43,12 +46,9 @@ def test_one_folder_with_everything(reproduced):
     assert claims == [{key: spreadsheet_safe(str(value)) for key, value in claim.items()} for claim in record["claims"]]
     assert {claim["verdict"] for claim in claims} <= set(VERDICTS)
     assert {claim["data"] for claim in claims} == {"without data", "synthetic campus", "meter"}
+    drawn = list((reproduced / "campus").glob("*.png"))
+    assert len(drawn) == 6 and all("<svg" in path.with_suffix(".svg").read_text()[:2000] for path in drawn)
     for slug, title in (("campus", "synthetic campus"), ("meter-private", "meter")):
-        figures = sorted(path.stem for path in (reproduced / slug).glob("*.png"))
-        assert len(figures) == 7
-        for name in figures:
-            assert (reproduced / slug / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-            assert "<svg" in (reproduced / slug / f"{name}.svg").read_text()[:2000]
         for name, records in record["data"][title]["tables"].items():
             with (reproduced / slug / f"{name}.csv").open() as stream:
                 rows = list(csv.DictReader(stream))
@@ -59,21 +59,13 @@ def test_one_folder_with_everything(reproduced):
 
 def test_page_is_self_contained_and_says_how_it_was_made(reproduced):
     page = (reproduced / "reproduction-private.html").read_text()
-    assert page.count("data:image/png;base64,") == 15
+    assert page.count("data:image/png;base64,") == 7
     assert not re.search(r"(src|href)=\"(?!data:|#)", page)  # nothing is fetched
     opening = page.split("<main")[1].split("About this page")[0]
     assert "policies</a> that expect noise of " in opening and '<figure class="chart">' in opening
-    for words in (
-        "quick run",
-        "reproduce --quick",
-        "Seed 0",
-        f"numpy {np.__version__}",
-        "Synthetic, no meter was read",
-        "E13",
-        "transitions come back as whole numbers, all of them right",
-        "Row 18",
-    ):
+    for words in ("quick run", "reproduce --quick", "Seed 0", f"numpy {np.__version__}", "no meter was read", "E13"):
         assert words in page, words
+    assert "transitions come back as whole numbers, all of them right" in page
     learned = re.search(r"Trained on the spot[^<]*Z-learning ([0-9.]+) after 2,000 steps", page)
     assert learned and 50 < float(learned[1]) < 100
 
@@ -92,5 +84,5 @@ def test_no_row_qualifies(tmp_path, small, monkeypatch):
     found = {f.claim.id: f.verdict.word for f in judge_claims(none, RatioSearch(3.5, (1.0, 2.0), 1))}
     assert none.row is None and found["row"] == NOT_REPRODUCIBLE and not any(name.startswith("L1") for name in found)
     assert found["states"] == NOT_REPRODUCIBLE and "greater-cost" in found
-    assert list(draw_all(none, tmp_path)) == ["Figure 3", "Figure 7", "Figure 8", "Misprints"]
+    assert list(draw_all(none, tmp_path)) == ["Figure 3", "Figure 7", "Figure 8"]
     assert {table.name for table in study_tables(none)} == {"event", "cost", "misprint_e2", "misprint_e3"}

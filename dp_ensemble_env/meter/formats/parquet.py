@@ -14,7 +14,7 @@ from dp_ensemble_env.meter.formats import Format
 from dp_ensemble_env.meter.formats.tables import loads, pick, stamp_of, stated_units, to_wall, unit_of
 from dp_ensemble_env.meter.identities import refuse_net
 from dp_ensemble_env.meter.origin import Origin, Readings, ReadSettings, broken, name_list
-from dp_ensemble_env.meter.stamps import Stamps, check_years, parse_stamps
+from dp_ensemble_env.meter.stamps import StampColumn, Stamps, check_years
 
 
 def read_parquet(path: Path, settings: ReadSettings, every: bool) -> list[Readings]:
@@ -110,7 +110,9 @@ def _times(
 
     zone = settings.zone
     if not pyarrow.types.is_timestamp(column.type):
-        parsed = parse_stamps(column.to_pylist(), lines, origin, settings.date_order)
+        stamps = StampColumn(origin, settings.date_order)
+        stamps.add(column.to_pylist(), lines)
+        parsed = stamps.finish()
         seconds, more = to_wall(parsed, zone, origin)
         return seconds, zone, [*parsed.notes, *more]
     seconds = column.to_numpy().astype("datetime64[s]").astype(np.int64)

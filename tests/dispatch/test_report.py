@@ -1,4 +1,4 @@
-"""OpenADR 3.1 objects that obey the schema."""
+"""What a plan leaves: OpenADR 3.1 objects that obey the schema, and a page."""
 
 from __future__ import annotations
 
@@ -7,24 +7,21 @@ from datetime import datetime
 
 import numpy as np
 
-from dp_ensemble_env.dispatch.openadr import openadr
+from dp_ensemble_env.dispatch.plan import make_plan
+from dp_ensemble_env.dispatch.report import openadr, total_chart, write_plan
 
 DURATION = r"^(-?)P(?=\d|T\d)(?:(\d+)Y)?(?:(\d+)M)?(?:(\d+)([DW]))?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?$"
-
-
-def check_period(period):
-    assert datetime.fromisoformat(period["start"]).tzinfo is not None
-    assert re.match(DURATION, period["duration"])
 
 
 def check_objects(content, kind, units):
     program = content["program"]
     assert 1 <= len(program["programName"]) <= 128
-    check_period(program["intervalPeriod"])
+    for period in (one["intervalPeriod"] for one in (program, *content["events"])):
+        assert datetime.fromisoformat(period["start"]).tzinfo is not None
+        assert re.match(DURATION, period["duration"])
     for event in content["events"]:
         assert re.fullmatch(r"[a-zA-Z0-9_-]{1,128}", event["programID"])
         assert all(1 <= len(target) <= 128 for target in event["targets"])
-        check_period(event["intervalPeriod"])
         (descriptor,) = event["payloadDescriptors"]
         assert descriptor["objectType"] == "EVENT_PAYLOAD_DESCRIPTOR"
         assert (descriptor["payloadType"], descriptor["units"]) == (kind, units)
@@ -49,3 +46,16 @@ def test_objects_obey_the_schema(plan):
     (event,) = prices["events"]
     assert event["payloadDescriptors"][0]["currency"] == "USD"
     assert [interval["payloads"][0]["values"][0] for interval in event["intervals"]] == [1.137] * 4
+
+
+def test_the_page_marks_intervals_and_shows_fifty_of_many(days, tmp_path):
+    name, day = next(iter(days.items()))
+    many = make_plan({f"{name} {number}": day for number in range(60)})
+    chart = total_chart(many)
+    line = chart.series[0]
+    assert list(chart.windows) == [(11.0, 15.0)]
+    assert list(line.x[:4]) == [9.0, 10.0, 10.0, 11.0]  # both ends of each hour
+    np.testing.assert_allclose(line.y, np.repeat(many.total.forecast, 2))
+    page = write_plan(tmp_path, many, signal="price", zones={}, command="").read_text(encoding="utf-8")
+    assert len(page) < 300_000 and "The first 50 of 60 " in page and f"{name} 49" in page
+    assert f"{name} 50" not in page and f"{name} 59" in (tmp_path / "dispatch.csv").read_text()

@@ -10,7 +10,7 @@ links
 readme
     runs README, quick start and the first notebook as a new user would: installs into the environment of the Python
     that runs it, so give it one of its own, then runs every command and example. `make readme` does it in a fresh
-    clone, CI on three systems.
+    clone; CI has macOS and Windows, too.
 """
 
 from __future__ import annotations

@@ -123,8 +123,7 @@ Left: uncontrolled; right: optimal.
 {probe_table()}
 {filled(reading)}
 
-`dp-ensemble scenarios --probe` computes the table again. [The model](model.md) explains when memory or shares matter;
-the [leaderboard](leaderboard.md) shows agents' scores on test instances.
+`dp-ensemble scenarios --probe` computes the table again. [The model](model.md) explains when memory or shares matter.
 
 ```{{toctree}}
 :hidden:
@@ -194,8 +193,8 @@ def _difficulty(name: str, board: Board, noises: Mapping[str, float]) -> str:
     _, rows = hard(board, noises)
     feedback, memory, data, noise, ppo = next(rest for first, *rest in rows if first == name)
     return (
-        f"Points missing on test instances: {feedback} without feedback, {memory} without memory or shares, {data} "
-        f"without data, {ppo} for PPO; [noise](../leaderboard.md) {noise}."
+        f"Points missing [on test instances](../leaderboard.md): feedback {feedback}, memory or shares {memory}, data "
+        f"{data}, PPO {ppo}; noise {noise}."
     )
 
 
@@ -238,7 +237,7 @@ def _notes(found: Probes) -> str:
     """Say how to read the probes, and what memories are worth."""
     rungs = ", ".join(f"{name} {number(score)}" for name, score in found.ladder.items())
     worth = f"Scores of the best agents with a memory on instance 0: {rungs}. " if rungs else ""
-    return f"{worth}[How to read the probes](../scenarios.md)."
+    return f"{worth}[How to read this](../scenarios.md)."
 
 
 def _item(label: str, text: str) -> str:

@@ -155,6 +155,15 @@ def test_the_page_on_the_step_quotes_functions_that_exist():
         assert f"\ndef {name}(" in (page.parent / path).read_text(encoding="utf-8")
 
 
+def test_the_documentation_is_short():
+    """README, pages and glossary without code blocks and comments; a word has a letter or a digit."""
+    pages = [*(README.parent / "docs").rglob("*.md"), README.parent / "dp_ensemble_env" / "reporting" / "glossary.md"]
+    text = "\n".join(page.read_text(encoding="utf-8").replace("```{glossary}", "") for page in [README, *pages])
+    text = re.sub(r"^```.*?^```$|<!--.*?-->", "", text, flags=re.DOTALL | re.MULTILINE)
+    words = [word for word in text.split() if re.search(r"\w", word)]
+    assert 10_000 < len(words) <= 16_000
+
+
 def test_linked_files_exist():
     for page in [*README.parent.glob("*.md"), *(README.parent / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(((?!https?:)[^)#]+)", page.read_text(encoding="utf-8")):

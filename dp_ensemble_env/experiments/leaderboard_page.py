@@ -392,8 +392,8 @@ def page(board: Board, content: Mapping[str, Any]) -> str:
     tables["hard"] = hard(board, content.get("noise", {}))
     texts = {name: standings.markdown(*made).strip() if made[1] else "None yet." for name, made in tables.items()}
     colophon = (
-        f"`{content['command']}` with {software}. SHA-256 of all rows: `{content['digest'][:16]}…`. The package "
-        "contains every row with its settings, seed, scores, time and digest: `experiments/leaderboard.json`."
+        f"`{content['command']}` with {software}. SHA-256 of all rows: `{content['digest'][:16]}…`. All rows: "
+        "`experiments/leaderboard.json` in the package."
     )
     return TEMPLATE.read_text(encoding="utf-8").format(
         figure=FIGURE,

@@ -79,7 +79,7 @@ docs: $(DOCS)/.done ## Build the documentation site into site/
 # The clone is fresh; its environment stays from one time to the next, and has only what the pages install.
 readme: $(README)/.created ## Run the commands and examples of README, quick start and first notebook in a fresh clone
 	@rm -rf build/clone && git clone --quiet . build/clone
-	PYTHONUTF8=1 $(README)/bin/python build/clone/scripts/documentation.py readme
+	PIP_RETRIES=1 PYTHONUTF8=1 $(README)/bin/python build/clone/scripts/documentation.py readme
 
 dist: $(RELEASE)/.done ## Build the wheel and the sdist into dist/ and check what PyPI will show
 	@rm -rf dist

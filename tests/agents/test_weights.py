@@ -56,7 +56,7 @@ def test_what_is_written_is_read_back_bit_for_bit_and_every_byte_counts(path):
 @pytest.mark.parametrize("keep", [0, 4, 8, 100, -1])
 def test_a_file_that_is_cut_short_is_named(keep, path):
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(ValueError, match=r"w\.safetensors is no file of weights"):
+    with pytest.raises(ValueError, match=r"w\.safetensors is not a weights file"):
         load_weights(path)
 
 
@@ -87,7 +87,7 @@ def test_other_files_are_refused_without_running_them(tmp_path):
         "long": (2**60).to_bytes(8, "little") + header,
     }.items():
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(ValueError, match=f"{name} is no file of weights"):
+        with pytest.raises(ValueError, match=f"{name} is not a weights file"):
             load_weights(tmp_path / name)
     for file, words in ((tmp_path / "missing", "does not exist"), (tmp_path, "is no regular file")):
         with pytest.raises(ValueError, match=words):

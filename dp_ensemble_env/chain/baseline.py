@@ -34,7 +34,7 @@ DAY = np.timedelta64(1, "D")
 
 
 class MissingReadings(ValueError):  # noqa: N818 - named after what is wrong
-    """Readings before the event are missing that the adjustment of a baseline needs."""
+    """Readings before the event that the baseline's adjustment needs are missing."""
 
 
 class TooFewDays(ValueError):  # noqa: N818 - named after what is wrong

@@ -45,7 +45,7 @@ LEFT = -10
 FIGURE = "images/leaderboard.png"
 #: The page, with places for what is computed.
 TEMPLATE = Path(__file__).with_name("leaderboard.md")
-BOUND_NAMES = {"best-price": "best constant", "open-loop": "open loop", "blind": "blind or memoryless"}
+BOUND_NAMES = {"best-price": "best constant", "open-loop": "open loop", "blind": "memoryless"}
 MEASURES = ("feedback", "memory or shares", "data", "noise")
 
 
@@ -338,29 +338,30 @@ def missing(board: Board) -> str:
 
 def figure(board: Board, path: Path) -> Path:
     """Draw scores by agent on both tracks with their intervals, and lines to compare with; imports matplotlib."""
-    from dp_ensemble_env.reporting.plots import BLUE, GREY, ORANGE, PAGE, look, save, subplots
+    from dp_ensemble_env.reporting.plots import BLUE, GREY, ORANGE, look, save, subplots
 
     entries = board.ranked()[::-1]
     with look():
-        picture, axes = subplots(figsize=(PAGE, 1.6 + 0.2 * len(entries)))
+        picture, axes = subplots(figsize=(5.2, 2.0 + 0.19 * len(entries)))  # letters that a telephone can show
         for y, entry in enumerate(entries):
             value, low, high = statistics.interval(board.scores(entry))
-            color = BLUE if entry.track == PRIVATE else ORANGE
+            color, mark = (BLUE, "o") if entry.track == PRIVATE else (ORANGE, "s")
             if high < LEFT:
                 axes.text(LEFT + 1, y, f"← {value:,.0f}", va="center", color=color, size=7)
                 continue
             axes.plot([low, high], [y, y], color=color, lw=2)
-            axes.plot(value, y, "o", color=color, mfc=color if board.whole(entry) else "white", ms=4.5)
+            axes.plot(value, y, mark, color=color, mfc=color if board.whole(entry) else "white", ms=4.5)
         place: dict[str, Any] = {"rotation": 90, "ha": "center", "va": "bottom", "size": 6.5}
         for x, names in lines(board).items():
             axes.axvline(x, color=GREY, ls="--", lw=1, zorder=0)
             axes.text(x, len(entries) - 0.2, f"{names}: {x:.0f}", color=GREY, **place)
-        labels = [f"{entry.source} ({entry.track})" for entry in entries]
+        labels = [entry.source for entry in entries]
         axes.set(yticks=range(len(entries)), yticklabels=labels, xlim=(LEFT, 103), ylim=(-0.7, len(entries) - 0.3))
         axes.set_xticks(range(0, 101, 20))
-        said = "score (0 = uncontrolled, 100 = optimum) with its 95 % interval; open circle: cells are missing\n"
-        axes.set_xlabel(f"{said}The axis is cut at −{-LEFT}; an arrow gives a score below it.", loc="right")
-        save(picture, path, dpi=110)
+        said = "score: 0 = uncontrolled, 100 = optimum; with 95 % intervals\nsquare: open track, circle: private"
+        cut = f"hollow: cells are missing; the axis is cut at −{-LEFT}, arrows: lower scores"
+        axes.set_xlabel(f"{said}\n{cut}", loc="right")
+        save(picture, path, dpi=150)
     return path
 
 

@@ -1,8 +1,7 @@
 """The leaderboard's page: one figure, one table, three sentences; then the parts behind them.
 
-Scores come as matrices (seeds, instances) by scenario, a cell of the private track as one instance. Interquartile
-means, intervals, profiles and probabilities of improvement are those of `dp_ensemble_env.agents.statistics`. Every
-number is computed from the rows that are there; a line says how many of its cells are.
+Scores come as matrices (seeds, instances) by scenario, a cell of the private track as one instance. Every number is
+computed from the rows that are there (`dp_ensemble_env.agents.statistics`); a line says how many of its cells are.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from dp_ensemble_env.experiments.runner import EPISODE_SEED, Cell, Row, Store
 from dp_ensemble_env.experiments.standings import KNOWLEDGE, Scores, Table
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.score import start_values
-from dp_ensemble_env.reporting.tables import number_text
+from dp_ensemble_env.reporting.tables import number_text, plain
 from dp_ensemble_env.tools.console import table
 from dp_ensemble_env.tools.files import atomic_write
 
@@ -98,10 +97,8 @@ class Board:
 
     def find(self, agent: str, track: str, privacy: str | None = None, action: str | None = None) -> Entry | None:
         """Return a line by its parts."""
-        for entry in self.lines:
-            if (entry.agent, entry.track, entry.privacy) == (agent, track, privacy) and action in (None, entry.action):
-                return entry
-        return None
+        fits = (entry for entry in self.lines if (entry.agent, entry.track, entry.privacy) == (agent, track, privacy))
+        return next((entry for entry in fits if action in (None, entry.action)), None)
 
     def by_data(self, entry: Entry | None) -> dict[str, list[Row]]:
         """Return the rows of a line by scenario, twins among them."""
@@ -408,12 +405,11 @@ def page(board: Board, content: Mapping[str, Any]) -> str:
 
 def write_page(path: Path, board: Board, content: Mapping[str, Any], store: Store | None = None) -> None:
     """Write the page, its figure and the agents that a store holds beside it."""
-    text = page(board, content)
     figure(board, path.parent / FIGURE)
     if store is not None:
         write_agents(path.parent / "agents", board, store)
     with atomic_write(path) as stream:
-        stream.write(text)
+        stream.write(page(board, content))
 
 
 # ------------------------------------------------------------------ trained agents
@@ -426,10 +422,9 @@ def card(row: Row, policy: bytes) -> dict[str, Any]:
         f"dp-ensemble evaluate docs/agents/{name}.safetensors --scenario {cell.data} --action {cell.action} "
         f"--split test --episodes {cell.episodes} --seed {EPISODE_SEED}{' --instances 1' * one}"
     )
-    epsilon = None if math.isinf(row.epsilon) else row.epsilon
     return {"name": name, "agent": cell.agent, "scenario": cell.data, "trained on": source, "privacy": cell.privacy,
-            "epsilon": epsilon, "score": round(statistics.interquartile_mean(row.scores), 2), "row": row.digest,
-            "sha256": hashlib.sha256(policy).hexdigest(), "command": command}  # fmt: skip
+            "epsilon": plain(row.epsilon), "score": round(statistics.interquartile_mean(row.scores), 2),
+            "row": row.digest, "sha256": hashlib.sha256(policy).hexdigest(), "command": command}  # fmt: skip
 
 
 def write_agents(folder: Path, board: Board, store: Store) -> None:

@@ -13,6 +13,7 @@ RLLIB := .venv-rllib
 DOCS := .venv-docs
 RELEASE := .venv-release
 LOWEST := .venv-lowest
+README := .venv-readme
 OTHER = .venv-$(notdir $(PYTHON))
 # What may depend on the versions of Python and of libraries: readers, mathematics, one of each kind of release and environment.
 SMALL := tests/chain tests/meter tests/control tests/privacy/mechanisms \
@@ -23,8 +24,8 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' |
   { echo "Python 3.11 or newer is needed; run 'make PYTHON=python3.12 ...' with one you have."; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo reproduce test test-slow test-lowest test-python test-integrations lint types format docs scenario-pages notebooks speed \
-  dist lock licences audit mutants soak clean
+.PHONY: help demo reproduce test test-slow test-lowest test-python test-integrations lint types format docs readme \
+  scenario-pages notebooks speed dist lock licences audit mutants soak clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -74,6 +75,11 @@ docs: $(DOCS)/.done ## Build the documentation site into site/
 	$(DOCS)/bin/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs site
 	@$(DOCS)/bin/python scripts/documentation.py links site
 	@echo "The site is in site/index.html"
+
+# The clone is fresh; its environment stays from one time to the next, and has only what the pages install.
+readme: $(README)/.created ## Run the commands and examples of README, quick start and first notebook in a fresh clone
+	@rm -rf build/clone && git clone --quiet . build/clone
+	PIP_RETRIES=1 PYTHONUTF8=1 $(README)/bin/python build/clone/scripts/documentation.py readme
 
 dist: $(RELEASE)/.done ## Build the wheel and the sdist into dist/ and check what PyPI will show
 	@rm -rf dist
@@ -134,6 +140,11 @@ $(DOCS)/.done: $(REQUIREMENTS)
 	@$(CHECK_PYTHON)
 	@$(PYTHON) -m venv $(DOCS)
 	@$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	@touch $@
+
+$(README)/.created:
+	@$(CHECK_PYTHON)
+	@$(PYTHON) -m venv $(README)
 	@touch $@
 
 $(RELEASE)/.done:

@@ -182,7 +182,7 @@ def core_env(env: Any) -> Core:
 
 
 def privacy_of(core: Core, otherwise: str, release: Any = None) -> str:
-    """Say what an agent reveals that was made in an environment: one release, if there is one, else `otherwise`."""
+    """Say what an agent made in an environment reveals: one release, if there is one, else `otherwise`."""
     return otherwise if release is None and core.release is None else "that of one release"
 
 

@@ -122,7 +122,7 @@ def learner_settings(
     if not settings.get("cosines"):
         settings.pop("cosines", None)
     elif not actions.mode(core.action_mode).tilt:
-        raise ValueError("cosines stand for tilts; pass action='tilt', or leave cosines out.")
+        raise ValueError("cosines need tilts; pass action='tilt', or leave cosines out.")
     if settings.get("frame_stack", 1) > 1 and settings.get("clock"):
         raise ValueError("the clock reads a single observation; pass clock=False with frame_stack.")
     return settings

@@ -235,7 +235,7 @@ def save_policy(path: str | os.PathLike[str], policy: Any, algo: str, about: Map
     networks = getattr(policy, "policy", policy)
     if not hasattr(networks, "_get_constructor_parameters"):
         raise ValueError(
-            f"a {type(policy).__name__} cannot be kept in a file without code; learn a ScheduleAgent, or a model of "
+            f"a {type(policy).__name__} cannot be saved without code; return a ScheduleAgent, or a model of "
             "Stable-Baselines3."
         )
     arrays = {f"{_PARAMETER}{name}": value for name, value in networks.state_dict().items()}

@@ -201,7 +201,7 @@ def planned_on(core: Core, release: Release | None) -> EnsembleModel:
 
 
 def on_support(policy: FloatArray, model: EnsembleModel) -> FloatArray:
-    """Leave out the moves that the model's loads never make; a row of which nothing is left is the default's."""
+    """Leave out the moves that the model's loads never make; an empty row becomes the default's."""
     kept = np.where(model.default_policy > 0, policy, 0.0)
     total = kept.sum(axis=-1, keepdims=True)
     masked: FloatArray = np.where(total > 0, kept / np.where(total > 0, total, 1.0), model.default_policy)

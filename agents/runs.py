@@ -221,7 +221,7 @@ def restore(home: Path, trainer: Any, binding: Binding) -> Record:
             continue
         found = weights.settings.get("binding")
         if not isinstance(found, dict):
-            raise ValueError(f"{path} is no checkpoint; remove it to start again.")
+            raise ValueError(f"{path} is not a checkpoint; remove it to start again.")
         words = {"config": "another configuration", "release": "another release", "ledger": "another ledger"}
         wrong = [words[name] for name in words if found.get(name) != binding.get(name)]
         if wrong:

@@ -89,7 +89,7 @@ def load_weights(path: str | os.PathLike[str]) -> Weights:
         settings, arrays = json.loads(text), load(path.read_bytes())
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         why = f"{error} is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
-        raise ValueError(f"{path} is no file of weights of this program, or it is damaged ({why}).") from error
+        raise ValueError(f"{path} is not a weights file of this program, or it is damaged ({why}).") from error
     if not isinstance(settings, dict) or _digest(arrays, text) != digest:
         raise ValueError(f"{path} is damaged or was changed: its content does not match its checksum.")
     return Weights(arrays, settings, digest)

@@ -90,7 +90,7 @@ class Context:
 
     @property
     def is_shown(self) -> bool:
-        """Whether an observation tells every context."""
+        """Whether observations show every context."""
         return int(self.shown.max()) + 1 == len(self)
 
     @property

@@ -68,7 +68,7 @@ class Coupling:
         if wrong.any():
             t = int(np.argmax(wrong))
             remedy = "pass weights >= 0" + (" (inf is a hard cap)" if limited else ", all finite")
-            raise ValueError(f"weight at time {t} is {weight[t]:g}, so the cost is not a convex one; {remedy}.")
+            raise ValueError(f"weight at time {t} is {weight[t]:g}, so the cost is not convex; {remedy}.")
         weight[0] = 0.0
         weight[unlimited] = 0.0
         freeze(self, level=level, weight=weight)

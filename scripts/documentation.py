@@ -8,14 +8,16 @@ links
     checks a built site: every link leads somewhere, every page says what it is, has a footer and fits a telephone.
     Nothing is fetched.
 readme
-    runs the README as a new user would: installs into the environment of the Python that runs it, so give it a fresh
-    one, then runs every command and example; CI does it on three systems.
+    runs README, quick start and the first notebook as a new user would: installs into the environment of the Python
+    that runs it, so give it one of its own, then runs every command and example. `make readme` does it in a fresh
+    clone; CI has macOS and Windows, too.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import importlib
 import io
 import json
 import os
@@ -165,31 +167,42 @@ def problems(folder: Path) -> list[str]:
     return found
 
 
-# ------------------------------------------------------------------ the README
+# ------------------------------------------------------------------ as a new user
+def commands(text: str) -> list[list[str]]:
+    """Return the command lines of a page's shell blocks, without their comments."""
+    shell = "".join(re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)).replace("\\\n", " ")
+    return [words for line in shell.splitlines() if (words := shlex.split(line, comments=True))]
+
+
+def run_examples(page: Path) -> None:
+    """Run the Python blocks of a page one after the other; what a text block below one shows must be printed."""
+    namespace: dict[str, Any] = {"__name__": "examples"}
+    pattern = r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?"
+    for code, promised in re.findall(pattern, page.read_text(encoding="utf-8"), flags=re.DOTALL):
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            exec(compile(code, str(page), "exec"), namespace)
+        if promised and said.getvalue() != promised:
+            raise ValueError(f"{page.name} promises\n{promised}\nand its example prints\n{said.getvalue()}")
+
+
 def run_readme() -> int:
-    """Run the blocks in their order; the targets of make are CI's other jobs."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    shell = "".join(re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL))
-    commands = [words for line in shell.splitlines() if (words := shlex.split(line, comments=True))]
-    with tempfile.TemporaryDirectory() as empty:
-        for words in sorted(commands, key=lambda words: words[0] != "pip"):
-            if words[0] in PROGRAMS:
-                print("$", *words, flush=True)
-                subprocess.run([*PROGRAMS[words[0]], *words[1:]], cwd=ROOT if words[0] == "pip" else empty, check=True)
-        shown = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", text, flags=re.DOTALL)
-        program = Path(empty) / "readme_examples.py"
-        program.write_text("\n".join(code for code, _ in shown), encoding="utf-8")
-        utf8 = os.environ | {"PYTHONUTF8": "1"}
-        said = subprocess.run(
-            [sys.executable, program], cwd=empty, env=utf8, capture_output=True, text=True, encoding="utf-8", check=True
-        ).stdout
-    print(said)
+    """Install as the pages say, then run their commands and examples; the targets of make are CI's other jobs."""
+    pages = [ROOT / "README.md", ROOT / "docs" / "quickstart.md"]
+    lines = [words for page in pages for words in commands(page.read_text(encoding="utf-8"))]
+    lines = [words for i, words in enumerate(lines) if words not in lines[:i] and words[0] in PROGRAMS]
+    with tempfile.TemporaryDirectory() as empty, contextlib.chdir(empty):
+        for words in sorted(lines, key=lambda words: words[0] != "pip"):
+            print("$", *words, flush=True)
+            subprocess.run([*PROGRAMS[words[0]], *words[1:]], cwd=ROOT if words[0] == "pip" else empty, check=True)
+        importlib.invalidate_caches()  # what was just installed
+        for page in pages:
+            run_examples(page)
+        execute(FOLDER / "first_agent.py")
     listed = subprocess.run([sys.executable, "-m", "pip", "list"], capture_output=True, text=True, check=True).stdout
-    cuda = re.findall(r"^(?:nvidia|cuda)\S*", listed, flags=re.MULTILINE)
-    wrong = said != "".join(promised for _, promised in shown)
-    if wrong or cuda:
-        print("The README prints something else." if wrong else f"CUDA was installed: {cuda}", file=sys.stderr)
-    return int(wrong or bool(cuda))
+    if cuda := re.findall(r"^(?:nvidia|cuda)\S*", listed, flags=re.MULTILINE):
+        raise ValueError(f"CUDA was installed: {', '.join(cuda)}")
+    return 0
 
 
 def main(words: list[str]) -> int:

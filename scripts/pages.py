@@ -123,8 +123,7 @@ Left: uncontrolled; right: optimal.
 {probe_table()}
 {filled(reading)}
 
-`dp-ensemble scenarios --probe` computes the table again. [The model](model.md) explains when memory or shares matter;
-the [leaderboard](leaderboard.md) shows agents' scores on test instances.
+`dp-ensemble scenarios --probe` computes the table again. [The model](model.md) explains when memory or shares matter.
 
 ```{{toctree}}
 :hidden:
@@ -144,6 +143,8 @@ def page(name: str, board: Board, noises: Mapping[str, float]) -> str:
 
 ![An episode of {name}: uncontrolled and optimal](../images/scenarios/{name}.gif)
 
+## Story
+
 {filled(card.story)}
 
 ```python
@@ -154,20 +155,36 @@ env = gymnasium.make("{identity}")
 
 - **Episode**: {model.horizon} decisions of {60 * model.step_hours:g} minutes, {model.buildings:,} loads
 {_item("States", card.states)}
-{_item("Observation", _observation(model))}
-{_item("Actions", _actions(model))}
-{_item("Reward", _reward(model))}
-{_item("Arguments", _arguments(name))}
 {_item("Private", card.private)}
 {_item("Sources", card.sources)}
-{_item("Difficulty", _difficulty(name, board, noises))}
-- **Versions**: v{card.version} is the first
+
+## Observation
+
+{filled(_observation(model))}
+
+## Actions
+
+{filled(_actions(model))}
+
+## Reward
+
+{filled(_reward(model))}
+
+## Arguments
+
+{filled(_arguments(name))}
 
 ## Probes
 
 {markdown(["instance", *COLUMNS], rows)}
 {markdown(["mode", *OF_MODES], modes)}
+{filled(_difficulty(name, board, noises))}
+
 {filled(_notes(found[0]))}
+
+## Versions
+
+v{card.version} is the first.
 """
 
 
@@ -176,8 +193,8 @@ def _difficulty(name: str, board: Board, noises: Mapping[str, float]) -> str:
     _, rows = hard(board, noises)
     feedback, memory, data, noise, ppo = next(rest for first, *rest in rows if first == name)
     return (
-        f"points missing on test instances: {feedback} without feedback, {memory} without memory or shares, {data} "
-        f"without data, {ppo} for PPO; [noise](../leaderboard.md) {noise}"
+        f"Points missing [on test instances](../leaderboard.md): feedback {feedback}, memory or shares {memory}, data "
+        f"{data}, PPO {ppo}; noise {noise}."
     )
 
 
@@ -187,7 +204,7 @@ def _observation(model: EnsembleModel) -> str:
     shares = f"shares of the {model.n_states} states" if model.shares_shown else f"{model.n_states} zeros (hidden)"
     ahead = f"{'prices' if model.coupling is None else 'limits or targets'} of {AHEAD} steps"
     context = "" if model.context is None else f", context ({', '.join(model.context.signs)})"
-    return f"`Box(0, 1, ({shape},))`: {shares}, time left, {ahead}{context}"
+    return f"`Box(0, 1, ({shape},))`: {shares}, time left, {ahead}{context}."
 
 
 def _actions(model: EnsembleModel) -> str:
@@ -197,15 +214,15 @@ def _actions(model: EnsembleModel) -> str:
         space = actions.mode(name).space(model)
         size = space.n if hasattr(space, "n") else " × ".join(map(str, space.shape or ()))
         shapes.append(f"`{name}` {size}")
-    return "size by mode: " + ", ".join(shapes)
+    return f"Size by mode: {', '.join(shapes)}."
 
 
 def _reward(model: EnsembleModel) -> str:
     """Say what a point and a nat cost."""
     less = "" if model.coupling is None else ", minus the coupling's cost"
     return (
-        f"points, worth ${Row.of(model).point:.3g} per load each; in `dollars`: utility minus "
-        f"${model.discomfort_penalty:.3g} per nat of discomfort{less}"
+        f"Points, worth ${Row.of(model).point:.3g} per load each; in `dollars`: utility minus "
+        f"${model.discomfort_penalty:.3g} per nat of discomfort{less}."
     )
 
 
@@ -213,14 +230,14 @@ def _arguments(name: str) -> str:
     """Name the settings of the scenario itself."""
     known = inspect.signature(scenarios.factory(name)).parameters.values()
     own = [f"`{one.name}={one.default!r}`" for one in known if one.default is not one.empty and one.name != "seed"]
-    return f"{', '.join(own)} in `scenarios.make`; others: [the environment](../environment.md)"
+    return f"{', '.join(own)} in `scenarios.make`; others: [the environment](../environment.md)."
 
 
 def _notes(found: Probes) -> str:
     """Say how to read the probes, and what memories are worth."""
     rungs = ", ".join(f"{name} {number(score)}" for name, score in found.ladder.items())
     worth = f"Scores of the best agents with a memory on instance 0: {rungs}. " if rungs else ""
-    return f"{worth}[How to read the probes](../scenarios.md)."
+    return f"{worth}[How to read this](../scenarios.md)."
 
 
 def _item(label: str, text: str) -> str:

@@ -119,7 +119,7 @@ def draw_learning(rows: Sequence[Row]) -> Path:
             if row.cell.data == name and row.cell.agent == "ppo" and row.cell.training == 1:
                 steps, scores = zip(*row.curve, strict=True)
                 ax.plot(np.array(steps) / 1000, scores, color=f"C{row.cell.seed}", label=f"seed {row.cell.seed}")
-        ax.axhline(100, color="0.7", linewidth=0.8)
+        ax.axhline(100, color="0.7", linewidth=0.8, label="optimum: 100")
         without = recorded(name)[0].public_guess
         ax.axhline(without, color="0.4", linewidth=0.8, linestyle="--")
         height = without - 11 if without > 85 else without + 2
@@ -127,8 +127,7 @@ def draw_learning(rows: Sequence[Row]) -> Path:
         ax.set(title=name, ylim=(-20, 105))
     for ax in axes.flat[len(scenarios.BUILT_IN) :]:
         ax.axis("off")
-    lines = {line.get_label(): line for ax in axes.flat for line in ax.get_lines() if "seed" in str(line.get_label())}
-    figure.legend(lines.values(), lines.keys(), loc="lower right", frameon=False)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="lower right", frameon=False)
     figure.supxlabel("thousand steps")
     figure.supylabel("score: 0 uncontrolled, 100 optimum")
     return save(figure, DOCS / "images" / "learning.png", dpi=110)

@@ -25,6 +25,10 @@ INSTEAD = {
     r"\b(that|those) of\b": "repeat the noun",
     # phrases, and what replaced them
     r"plan on a release": "compute a plan from a release",
+    r"that the ids play": "default instance",
+    r"cosines spare": "with cosines, no seed got stuck",
+    r"what it takes": "actual time, requirements",
+    r"State, choose, spend": "compute, calibrate, spend and audit",
     r"hence undone|and so undone": "anyone who knows the seed can remove the noise",
     r"the best possible": "highest achievable",
     r"fails once in a million": "one-in-a-million false-alarm rate",

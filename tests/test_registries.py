@@ -103,7 +103,7 @@ def test_names_are_taken_once_and_mistakes_are_named():
         mechanisms.register("coin", CoinMechanism)
     with pytest.raises(ValueError, match="did you mean 'two-prices'"):
         EnsembleEnv("campus-event", action="two-price")
-    with pytest.raises(ValueError, match="has no blanks"):
+    with pytest.raises(ValueError, match="must not contain blanks"):
         scenarios.register("two levels", two_level, Card("a", "b"))
     actions.register("gone", two_prices)
     actions.remove("gone")

@@ -29,8 +29,8 @@ for row in [headings, *rows]:
     print("".join(cell.rjust(14 if i > 4 else 10 if i == 2 else 7) for i, cell in enumerate(row) if i > 1))
 
 # %% [markdown]
-# Each cell shows the mean and the worst of five releases. Every release protects everything that one participant
-# ever contributed.
+# Each cell shows the mean and the worst of five releases; in the figure, a bar reaches down to the worst. Every
+# release protects everything that one participant ever contributed.
 
 # %%
 import matplotlib.pyplot as plt
@@ -40,9 +40,11 @@ for name, line in (("gaussian", "-o"), ("laplace", "--s")):
     for number in settings.participants:
         mine = [p for p in points if p.mechanism == name and p.participants == number]
         x, y = [p.epsilon for p in mine], [p.mean for p in mine]
-        axes.plot(x, y, line, label=f"{name}, {number:,} participants")
+        down = [[p.mean - p.worst for p in mine], [0.0 for _ in mine]]  # to the worst release
+        axes.errorbar(x, y, down, fmt=line, capsize=3, label=f"{name}, {number:,} participants")
 axes.axhline(points[0].public, color="black", ls=":", label="without data")
-axes.set(xscale="log", xlabel="ε", ylabel="score on the truth")
+axes.axhline(100, color="0.6", ls=":", label="optimum")
+axes.set(xscale="log", xlabel="ε", ylabel="score on the truth (axis starts above 0)")
 axes.set_xticks(settings.epsilons, [f"{epsilon:g}" for epsilon in settings.epsilons])
 axes.minorticks_off()
 axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
@@ -51,7 +53,7 @@ plt.show()
 # %% [markdown]
 # ## Decide
 #
-# With 1,000 participants the Gaussian mechanism beats the plan without data at ε = 0.5 already. Fewer participants
+# With 1,000 participants the Gaussian mechanism beats the plan without data already at ε = 0.5. Fewer participants
 # need a larger ε, or no data at all. Our rule, fixed beforehand: the smallest ε whose *worst* release is a point
 # above the plan without data.
 

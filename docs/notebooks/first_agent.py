@@ -73,7 +73,7 @@ scores["optimum"] = evaluate(make_agent("standard", tilts), tilts)
 figure, axes = plt.subplots(figsize=(6, 3.5))
 for name in ("uncontrolled", "rule", "ppo", "optimum"):
     axes.plot(scores[name].power_kw / 1000, label=f"{name} ({scores[name].score:.0f})")
-axes.set(xlabel="quarter hours", ylabel="power, MW")
+axes.set(xlabel="quarter hours", ylabel="power, MW (axis starts above 0)", xticks=range(0, 20, 4))
 axes.legend()
 plt.show()
 

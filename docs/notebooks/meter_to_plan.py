@@ -76,7 +76,7 @@ for column, label in (("forecast_kw", "without control"), ("setpoint_kw", "set-p
     axes.plot([float(row[column]) for row in rows], drawstyle="steps-post", label=label)
 ticks = range(0, len(rows), 4)
 axes.set_xticks(ticks, [rows[i]["start"][11:16] for i in ticks])
-axes.set(xlabel="time of day", ylabel="power, kW")
+axes.set(xlabel="time of day", ylabel="power, kW (axis starts above 0)")
 axes.legend()
 plt.show()
 

@@ -53,7 +53,8 @@ figure, axes = plt.subplots(figsize=(5, 2), layout="constrained")
 bars = axes.barh(list(scores), list(scores.values()))
 axes.bar_label(bars, fmt="%.0f")
 axes.invert_yaxis()
-axes.set(xlabel="score on the true behaviour", xlim=(0, 110))
+axes.axvline(100, color="0.6", ls="--")
+axes.set(xlabel="score on the true behaviour (line: optimum)", xlim=(0, 112))
 plt.show()
 
 # %% [markdown]

@@ -58,7 +58,7 @@ figure, axes = plt.subplots(figsize=(5, 3), layout="constrained")
 axes.plot(mine, "o", label="my agent")
 axes.plot(row.without_data, "x", label="without data")
 axes.axhline(100, color="0.6", ls="--", label="optimum")
-axes.set(xlabel="test instance", ylabel="score", ylim=(0, 105))
+axes.set(xlabel="test instance", ylabel="score", xticks=range(0, len(mine), 5))
 axes.legend(loc="lower right")
 plt.show()
 

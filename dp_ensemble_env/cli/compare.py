@@ -53,11 +53,11 @@ class Compare(OnProblem):
     """TOML file with the same names; options override it."""
     place: Place = field(default_factory=Place)
     output: Path = Path("runs/compare")
-    """Folder for cells, tables and page."""
+    """Folder for cells, tables and the page."""
     listed: Annotated[bool, tyro.conf.arg(name="list")] = False
-    """Say what is done and missing, and compute nothing."""
+    """Show what is done and what is missing; compute nothing."""
     summary_only: bool = False
-    """Write and show what is done, and compute nothing."""
+    """Write and show what is done; compute nothing."""
 
     @classmethod
     def remembered(cls, words: list[str]) -> Compare | None:

@@ -47,19 +47,19 @@ class Dataset(InEnvironment):
 
     problem: ModelSettings = ModelSettings(scenario=CAMPUS)
     kinds: tuple[str, ...] = ()
-    """Kinds to make; all that the action mode can play unless given."""
+    """Kinds to make (default: all that the action mode can play)."""
     episodes: int = 200
     """Episodes of each kind."""
     noise: float = 0.01
     """Standard deviation of the exploration; 0 for none."""
     name: str | None = None
-    """Middle part of the names; made of the settings unless given."""
+    """Middle part of the names (default: made from the settings)."""
     release_seed: int | None = None
-    """Seed of the release: 0 for a scenario unless given, none for a meter."""
+    """Seed of the release (default: 0 for a scenario, none for a meter)."""
     seed: int = 0
     """Seed of the first episode, and of the training."""
     output: Path | None = None
-    """Folder for the data sets: where Minari looks for them unless given."""
+    """Folder for the data sets (default: where Minari looks for them)."""
     force: bool = False
     """Replace data sets of the same name."""
 

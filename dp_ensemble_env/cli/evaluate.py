@@ -55,11 +55,11 @@ class Evaluate(InEnvironment):
     agent: Positional[str]
     """Run folder, model file, or name of an agent, such as standard, best-price or ppo."""
     expect: float | None = None
-    """Noise that a noise-aware policy expects: the release's k unless given."""
+    """Noise that a noise-aware policy expects (default: the release's k)."""
     steps: int | None = None
-    """Training steps of a learner by name; as tuned unless given."""
+    """Training steps of a learner given by name (default: as tuned)."""
     episodes: int | None = None
-    """Episodes, where chance plays a part: 2000 unless given, 512 in a mean field."""
+    """Number of episodes, if anything is random (default: 2000, or 512 in a mean field)."""
     split: Literal["train", "validation", "test"] | None = None
     """Score a whole set of instances instead of one."""
     instances: int | None = None
@@ -69,7 +69,7 @@ class Evaluate(InEnvironment):
     json: Path | None = None
     """Write the result to this file as well."""
     animate: Path | None = None
-    """Write one episode beside the uncontrolled one, as a moving picture (.gif)."""
+    """Write an animation of one episode beside the uncontrolled one (.gif)."""
 
     @classmethod
     def remembered(cls, words: list[str]) -> Evaluate | None:
@@ -99,7 +99,7 @@ class Evaluate(InEnvironment):
         if self.split is not None:
             return self.run_split()
         if self.instances is not None:
-            raise ValueError("--instances works with --split alone; give --split test too.")
+            raise ValueError("--instances needs --split; add --split test.")
         with Progress(f"evaluating {self.agent}") as monitor:
             problem = self.load()
             env = self.make_env(problem.model)

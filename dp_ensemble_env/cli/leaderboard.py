@@ -39,7 +39,7 @@ class Leaderboard:
     """
 
     scenarios: tuple[str, ...] = ()
-    """Only these; all unless given."""
+    """Scenarios to compute (default: all)."""
     quick: bool = False
     """Only the planners, and one seed of PPO on the open track."""
     submit: Path | None = None
@@ -56,13 +56,13 @@ class Leaderboard:
     output: Path = Path("runs/leaderboard")
     """Folder for the rows and the results file."""
     listed: Annotated[bool, tyro.conf.arg(name="list")] = False
-    """Say what is done and missing, and compute nothing."""
+    """Show what is done and what is missing; compute nothing."""
     summary_only: bool = False
-    """Write and show what is done, and compute nothing."""
+    """Write and show what is done; compute nothing."""
     source: Annotated[Path | None, tyro.conf.arg(name="from")] = None
-    """Show a results file, and compute nothing."""
+    """Show a results file; compute nothing."""
     page: Path | None = None
-    """Write the page (.md) there, too; its figure and the trained agents of the output folder go beside it."""
+    """Also write the page to this .md file, with its figure and the trained agents beside it."""
 
     def run(self) -> int:
         """Compute what is missing, write the results file, and show it."""

@@ -36,9 +36,9 @@ class OnMeters:
 
     meter: MeterSettings = MeterSettings()
     only: tuple[str, ...] = ()
-    """Participants by name; every load of the file or folder unless given."""
+    """Participants by name (default: every load in the file or folder)."""
     date: str | None = None
-    """Day of the event; the first working day from 2 July on in the last summer unless given."""
+    """Day of the event (default: the first working day from 2 July in the last summer)."""
     window: str | None = None
     """Its hours, such as 11:00-15:00."""
     temperature: str | None = None
@@ -114,7 +114,7 @@ class Backtest(OnMeters):
     days: int = TEST_DAYS
     """Number of most recent test days."""
     date: str | None = None
-    """Test on days like this one and before it; weekdays to the end of the data unless given."""
+    """Test on days like this one and before it (default: weekdays up to the end of the data)."""
     json: Path | None = None
     """Write the errors to this file as well."""
 
@@ -192,9 +192,9 @@ class Plan(OnMetersBriefly):
     """
 
     shed: float | None = None
-    """Mean power to shed over the event, all together, in kW; what --incentive brings unless given."""
+    """Total mean power to shed during the event, in kW (default: the result of --incentive)."""
     incentive: float | None = None
-    """Dollars per kWh during the event; 1 unless given."""
+    """Dollars per kWh during the event (default: 1)."""
     tariff: float | str | None = None
     """Energy price in dollars per kWh, or a CSV file of prices."""
     response: float = RESPONSE
@@ -304,7 +304,7 @@ class Settle(OnMetersBriefly):
     contracted_kw: float | None = None
     """Power contracted with the programme, in kW; without a contract there is no performance factor."""
     adjustment: Literal["none", "weather"] | None = None
-    """Baseline that settles, none for unadjusted; as the programme says unless given."""
+    """Adjustment of the baseline, none for unadjusted (default: as in the programme)."""
     profile: Literal["building", "aggregate"] = "building"
     """Whether a meter is one building, or already the sum of all loads."""
     loads: int | None = None

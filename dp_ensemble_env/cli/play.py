@@ -34,7 +34,7 @@ class Play:
     instance: int = 0
     """Number of the scenario's training instance."""
     seed: int = 0
-    """Seed of the day: its start, and what moves by chance."""
+    """Seed of the day: its start and all random moves."""
     seconds: float = 0.0
     """Seconds for each step, after which the price is used as set; 0 disables the timer."""
     port: int = 0

@@ -165,13 +165,13 @@ class Release:
     id_column: str | None = None
     """Column of a long file that names the participant of each line."""
     no_guarantee: bool = False
-    """Draw although nothing is guaranteed for all inputs."""
+    """Draw even if no guarantee holds for all inputs."""
     budget: tuple[float, float] | None = None
     """Refuse to exceed this epsilon and delta."""
     label: str = "dp-ensemble privacy release"
     """What the release is for."""
     seed: int | None = None
-    """Repeatable, so NOT private; the system's entropy unless given."""
+    """Seed: repeatable, so NOT private (default: the system's entropy)."""
     force: bool = False
     """Replace what is there."""
 
@@ -251,9 +251,9 @@ class Audit:
 
     attack: attacks.AttackSettings = attacks.AttackSettings()
     participants: int | None = None
-    """Attack the protection of one participant among so many, instead of the protection of a row."""
+    """Attack the protection of one participant among this many, not of a row."""
     privacy: str | None = None
-    """The mechanism, with --participants: gaussian:epsilon=4 unless given."""
+    """With --participants, the mechanism (default: gaussian:epsilon=4)."""
 
     def run(self) -> int:
         """Attack a claim about rows, or one about participants; status 1 if an attack surprises."""
@@ -345,11 +345,11 @@ class Regret(OnProblem):
 
     forecast: ForecastSettings = ForecastSettings(dynamics="pooled")
     specs: tuple[str, ...] = ()
-    """Mechanisms to make the controllers on; a few that suit the scenario unless given."""
+    """Mechanisms whose releases train the controllers (default: a few that suit the scenario)."""
     participants: int | None = None
-    """Participants to simulate: 4,000 unless given, if a mechanism protects them."""
+    """Participants to simulate, if a mechanism protects them (default: 4,000)."""
     days: int = 30
-    """Days to simulate for each participant (a whole summer where it only moves between levels)."""
+    """Days to simulate for each participant."""
     heterogeneity: float = 30.0
     """κ: a smaller value makes participants differ more."""
     releases: int = 5
@@ -357,7 +357,7 @@ class Regret(OnProblem):
     learner: str | None = None
     """A learner instead of the exact plan, such as z-learning."""
     steps: int | None = None
-    """Its training budget; as tuned unless given."""
+    """Its training steps (default: as tuned)."""
     action: str = "tilt"
     """Action mode: price, tilt, policy, discrete, or a registered one."""
     seed: int = 0

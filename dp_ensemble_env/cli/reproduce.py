@@ -34,7 +34,7 @@ class Reproduce:
     date: str | None = None
     """Day of the event of your own meter."""
     seed: int = 0
-    """Seed of everything random but the buildings."""
+    """Seed of everything random except the buildings."""
     output: Path = Path("runs/reproduction")
     """Folder to write to."""
 

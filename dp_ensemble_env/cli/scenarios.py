@@ -55,7 +55,7 @@ class Scenarios:
     """
 
     names: Positional[tuple[str, ...]] = ()
-    """Scenarios to show; all of them are listed unless given."""
+    """Scenarios to show (default: list all)."""
     probe: bool = False
     """Compute the probes of the scenarios."""
     instances: int = 1

@@ -49,15 +49,15 @@ class Train(InEnvironment):
     algo: str = "ppo"
     """Name of the learner."""
     steps: int | None = None
-    """Environment steps; as tuned unless given."""
+    """Environment steps (default: as tuned)."""
     target: float | None = None
     """Stop at this score."""
     interval: int | None = None
-    """Steps between scores and checkpoints; a twentieth of all unless given."""
+    """Steps between scores and checkpoints (default: a twentieth of all)."""
     set: UseAppendAction[tuple[str, ...]] = ()
     """Change a hyper-parameter, such as n_envs=64; may be repeated."""
     instances: int | None = None
-    """Draw one of the first N training instances for each episode; --instance alone unless given."""
+    """Draw one of the first N training instances for each episode (default: always play --instance)."""
     no_tensorboard: bool = False
     """Write no TensorBoard logs."""
     action: str = "signals"
@@ -68,7 +68,7 @@ class Train(InEnvironment):
     seed: int = 0
     """Seed of everything random except the release."""
     output: Path | None = None
-    """Run folder; in runs/, named after the settings, unless given."""
+    """Run folder (default: in runs/, named after the settings)."""
     resume: bool = False
     """Continue the run."""
 

@@ -39,7 +39,7 @@ class Validate(OnProblem):
     privacy: str | None = None
     """Compute plans from a release: a mechanism such as dirichlet:k=50,floor=0.05, or a saved release."""
     expect: float | None = None
-    """Noise that the policies expect: the release's k unless given, else 50."""
+    """Noise that the policies expect (default: the release's k, or 50)."""
     episodes: int = 2000
     """Episodes of each finite population."""
     samples: int = 1000

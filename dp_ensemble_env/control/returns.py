@@ -113,7 +113,7 @@ def optimal_tilts(model: EnsembleModel) -> FloatArray:
 
 
 def myopic_tilts(model: EnsembleModel) -> FloatArray:
-    """Return the tilts (T, c, m) that answer the expected utility of the next state alone."""
+    """Return the tilts (T, c, m) that respond to the expected utility of the next state alone."""
     _, nature, context, utility = model.tables()
     ahead = np.einsum("twx,txs->tws", context, utility[1:])
     return np.asarray(np.einsum("twas,tws->twa", nature, ahead) / model.discomfort_penalty)

@@ -1,8 +1,7 @@
 """The leaderboard's page: one figure, one table, three sentences; then the parts behind them.
 
-Scores come as matrices (seeds, instances) by scenario, a cell of the private track as one instance. Interquartile
-means, intervals, profiles and probabilities of improvement are those of `dp_ensemble_env.agents.statistics`. Every
-number is computed from the rows that are there; a line says how many of its cells are.
+Scores come as matrices (seeds, instances) by scenario, a cell of the private track as one instance. Every number is
+computed from the rows that are there (`dp_ensemble_env.agents.statistics`); a line says how many of its cells are.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from dp_ensemble_env.experiments.runner import EPISODE_SEED, Cell, Row, Store
 from dp_ensemble_env.experiments.standings import KNOWLEDGE, Scores, Table
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.score import start_values
-from dp_ensemble_env.reporting.tables import number_text
+from dp_ensemble_env.reporting.tables import number_text, plain
 from dp_ensemble_env.tools.console import table
 from dp_ensemble_env.tools.files import atomic_write
 
@@ -43,7 +42,9 @@ THRESHOLDS = (0, 50, 90, 97)
 #: Where the axis of scores begins.
 LEFT = -10
 FIGURE = "images/leaderboard.png"
-BOUND_NAMES = {"best-price": "best constant", "open-loop": "open loop", "blind": "blind or memoryless"}
+#: The page, with places for what is computed.
+TEMPLATE = Path(__file__).with_name("leaderboard.md")
+BOUND_NAMES = {"best-price": "best constant", "open-loop": "open loop", "blind": "memoryless"}
 MEASURES = ("feedback", "memory or shares", "data", "noise")
 
 
@@ -96,10 +97,8 @@ class Board:
 
     def find(self, agent: str, track: str, privacy: str | None = None, action: str | None = None) -> Entry | None:
         """Return a line by its parts."""
-        for entry in self.lines:
-            if (entry.agent, entry.track, entry.privacy) == (agent, track, privacy) and action in (None, entry.action):
-                return entry
-        return None
+        fits = (entry for entry in self.lines if (entry.agent, entry.track, entry.privacy) == (agent, track, privacy))
+        return next((entry for entry in fits if action in (None, entry.action)), None)
 
     def by_data(self, entry: Entry | None) -> dict[str, list[Row]]:
         """Return the rows of a line by scenario, twins among them."""
@@ -223,7 +222,7 @@ def curves(board: Board) -> Table:
         several = [row.curve for row in board.all(entry) if len(row.curve) > 2]
         if several:
             picks = sorted({round(x) for x in np.linspace(0, min(map(len, several)) - 1, 6)})
-            said = [f"{np.median([curve[i][1] for curve in several]):.0f} at {several[0][i][0]:,}" for i in picks]
+            said = [f"{round(np.median([curve[i][1] for curve in several]))} at {several[0][i][0]:,}" for i in picks]
             rows.append([entry.source, entry.track, "; ".join(said)])
     return ["agent", "track", "median score at steps"], rows
 
@@ -283,18 +282,14 @@ def hard(board: Board, noises: Mapping[str, float]) -> Table:
 
 
 def _first(board: Board, data: str, agent: str, track: str, action: str | None = None) -> str:
-    """Return the score of the first three seeds of an agent on a problem."""
-    rows = board.by_data(board.find(agent, track, None, action)).get(data, [])
-    return str(statistics.interval([row.scores for row in rows[:3]])) if rows else "–"
+    rows = board.by_data(board.find(agent, track, None, action)).get(data, [])[:3]
+    return str(statistics.interval([row.scores for row in rows])) if rows else "–"
 
 
-def representation(board: Board) -> Table:
+def by_mode(board: Board) -> Table:
     """Scores of PPO by action mode, open track, first three seeds."""
     modes = {"price": ("ppo, price", STUDY), "signals": ("ppo", OPEN), "tilt": ("ppo, tilt", STUDY)}
-    rows = [
-        [name, *(_first(board, name, agent, track, mode) for mode, (agent, track) in modes.items())]
-        for name in leaderboard.STUDIED
-    ]
+    rows = [[name, *(_first(board, name, *modes[mode], mode) for mode in modes)] for name in leaderboard.STUDIED]
     return ["scenario", *modes], rows
 
 
@@ -339,32 +334,45 @@ def missing(board: Board) -> str:
 
 
 def figure(board: Board, path: Path) -> Path:
-    """Draw scores by agent on both tracks with their intervals, and the bounds as lines; imports matplotlib."""
-    from dp_ensemble_env.reporting.plots import BLUE, GREY, ORANGE, PAGE, look, save, subplots
+    """Draw scores by agent on both tracks with their intervals, and lines to compare with; imports matplotlib."""
+    from dp_ensemble_env.reporting.plots import BLUE, GREY, ORANGE, look, save, subplots
 
     entries = board.ranked()[::-1]
     with look():
-        picture, axes = subplots(figsize=(PAGE, 1.2 + 0.2 * len(entries)))
+        picture, axes = subplots(figsize=(5.2, 2.0 + 0.19 * len(entries)))  # letters that a telephone can show
         for y, entry in enumerate(entries):
             value, low, high = statistics.interval(board.scores(entry))
-            color = BLUE if entry.track == PRIVATE else ORANGE
+            color, mark = (BLUE, "o") if entry.track == PRIVATE else (ORANGE, "s")
             if high < LEFT:
                 axes.text(LEFT + 1, y, f"← {value:,.0f}", va="center", color=color, size=7)
                 continue
             axes.plot([low, high], [y, y], color=color, lw=2)
-            axes.plot(value, y, "o", color=color, mfc=color if board.whole(entry) else "white", ms=4.5)
-        for number, (agent, name) in enumerate(BOUND_NAMES.items()):
-            if scores := board.scores(board.find(agent, BOUNDS)):
-                x = statistics.interval(scores).value
-                axes.axvline(x, color=GREY, ls=[":", "--", "-."][number], lw=1)
-                axes.text(
-                    x, len(entries) - 0.3, f"{name} ", rotation=90, ha="center", va="bottom", color=GREY, size=6.5
-                )
-        labels = [f"{entry.source} ({entry.track})" for entry in entries]
-        axes.set(yticks=range(len(entries)), yticklabels=labels, xlim=(LEFT, 102), ylim=(-0.7, len(entries) - 0.3))
-        axes.set_xlabel("score: 0 = uncontrolled, 100 = optimum (open circle: cells are missing)")
-        save(picture, path, dpi=110)
+            axes.plot(value, y, mark, color=color, mfc=color if board.whole(entry) else "white", ms=4.5)
+        place: dict[str, Any] = {"rotation": 90, "ha": "center", "va": "bottom", "size": 6.5}
+        for x, names in lines(board).items():
+            axes.axvline(x, color=GREY, ls="--", lw=1, zorder=0)
+            axes.text(x, len(entries) - 0.2, f"{names}: {x:.0f}", color=GREY, **place)
+        labels = [entry.source for entry in entries]
+        axes.set(yticks=range(len(entries)), yticklabels=labels, xlim=(LEFT, 103), ylim=(-0.7, len(entries) - 0.3))
+        axes.set_xticks(range(0, 101, 20))
+        said = "score: 0 = uncontrolled, 100 = optimum; with 95 % intervals\nsquare: open track, circle: private"
+        cut = f"hollow: cells are missing; the axis is cut at −{-LEFT}, arrows: lower scores"
+        axes.set_xlabel(f"{said}\n{cut}", loc="right")
+        save(picture, path, dpi=150)
     return path
+
+
+def lines(board: Board) -> dict[float, str]:
+    """Return the names of the scores to compare with, by place; those less than a point apart share one."""
+    found = {100.0: "optimum"}
+    names = {("without-data", track): f"without data ({track})" for track in (OPEN, PRIVATE)}
+    names |= {(agent, BOUNDS): name for agent, name in BOUND_NAMES.items()}
+    for (agent, track), name in names.items():
+        if scores := board.scores(board.find(agent, track)):
+            value = statistics.interval(scores).value
+            near = next((place for place in found if abs(place - value) < 1.0), value)
+            found[near] = f"{found[near]}, {name}" if near in found else name
+    return found
 
 
 def show(board: Board) -> None:
@@ -373,68 +381,35 @@ def show(board: Board) -> None:
     table("Leaderboard", headings, rows, keep=3, notes=[words.replace("**", "") for words in sentences(board)])
 
 
-def studies(board: Board, noises: Mapping[str, float]) -> list[str]:
-    """Return what explains PPO's scores, as far as its rows are there."""
-    if board.find("ppo", OPEN) is None:
-        return []
-    parts = [
-        ("", hard(board, noises)),
-        ("PPO by action mode, open track, three seeds:", representation(board)),
-        ("A problem that hides part of the context, and its twin that hides nothing:", memory(board)),
-    ]
-    return ["## Why a task is hard", HARD, *(text for words, made in parts for text in (words, _table(made)))]
-
-
 def page(board: Board, content: Mapping[str, Any]) -> str:
     """Write the page of the documentation, in Markdown."""
     spent = sum(row.compute.get("cpu_seconds", 0.0) for row in board.rows)
     software = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
-    parts = [
-        "# Leaderboard",
-        INTRO,
-        f"![Scores by agent on both tracks, with 95 % intervals; vertical lines are bounds]({FIGURE})",
-        _table(overall(board)),
-        "\n".join(f"- {words}" for words in sentences(board)),
-        NOTES,
-        "## Missing cells",
-        standings.filled(missing(board)),
-        "## Scenarios",
-        "Open track:",
-        _table(by_scenario(board, OPEN)),
-        "Private track, agents that played all scenarios:",
-        _table(by_scenario(board, PRIVATE)),
-        *studies(board, content.get("noise", {})),
-        "## Performance profiles",
-        "Percentage of all runs on all instances that score above a threshold.",
-        _table(profiles(board)),
-        "## Probability of improvement",
-        _table(improvement(board)),
-        "## Learning curves",
-        _table(curves(board)),
-        "## Compute",
-        f"{spent:,.0f} core-seconds for {len(board.rows):,} rows; the limit for the whole protocol is {BUDGET:,}.",
-        "## How to reproduce this page",
-        standings.filled(
-            f"`{content['command']}` with {software}. SHA-256 of all rows: `{content['digest'][:16]}…`. The package "
-            "contains every row with its settings, seed, scores, time and digest: `experiments/leaderboard.json`."
-        ),
-        SUBMIT.strip(),
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    tables = {track: by_scenario(board, track) for track in (OPEN, PRIVATE)}
+    tables |= {make.__name__: make(board) for make in (overall, by_mode, memory, profiles, improvement, curves)}
+    tables["hard"] = hard(board, content.get("noise", {}))
+    texts = {name: standings.markdown(*made).strip() if made[1] else "None yet." for name, made in tables.items()}
+    colophon = (
+        f"`{content['command']}` with {software}. SHA-256 of all rows: `{content['digest'][:16]}…`. All rows: "
+        "`experiments/leaderboard.json` in the package."
+    )
+    return TEMPLATE.read_text(encoding="utf-8").format(
+        figure=FIGURE,
+        sentences="\n".join(f"- {words}" for words in sentences(board)),
+        missing=standings.filled(missing(board)),
+        compute=f"{spent:,.0f} core-seconds for {len(board.rows):,} rows; the limit is {BUDGET:,}.",
+        colophon=standings.filled(colophon),
+        **texts,
+    )
 
 
 def write_page(path: Path, board: Board, content: Mapping[str, Any], store: Store | None = None) -> None:
     """Write the page, its figure and the agents that a store holds beside it."""
-    text = page(board, content)
     figure(board, path.parent / FIGURE)
     if store is not None:
         write_agents(path.parent / "agents", board, store)
     with atomic_write(path) as stream:
-        stream.write(text)
-
-
-def _table(made: Table) -> str:
-    return standings.markdown(*made).strip() if made[1] else "Not computed yet."
+        stream.write(page(board, content))
 
 
 # ------------------------------------------------------------------ trained agents
@@ -447,10 +422,9 @@ def card(row: Row, policy: bytes) -> dict[str, Any]:
         f"dp-ensemble evaluate docs/agents/{name}.safetensors --scenario {cell.data} --action {cell.action} "
         f"--split test --episodes {cell.episodes} --seed {EPISODE_SEED}{' --instances 1' * one}"
     )
-    epsilon = None if math.isinf(row.epsilon) else row.epsilon
     return {"name": name, "agent": cell.agent, "scenario": cell.data, "trained on": source, "privacy": cell.privacy,
-            "epsilon": epsilon, "score": round(statistics.interquartile_mean(row.scores), 2), "row": row.digest,
-            "sha256": hashlib.sha256(policy).hexdigest(), "command": command}  # fmt: skip
+            "epsilon": plain(row.epsilon), "score": round(statistics.interquartile_mean(row.scores), 2),
+            "row": row.digest, "sha256": hashlib.sha256(policy).hexdigest(), "command": command}  # fmt: skip
 
 
 def write_agents(folder: Path, board: Board, store: Store) -> None:
@@ -463,73 +437,14 @@ def write_agents(folder: Path, board: Board, store: Store) -> None:
                 with atomic_write(folder / f"{told['name']}{suffix}", "wb") as stream:
                     stream.write(written)
     cards = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
-    lines = []
+    if not cards:
+        return
+    rows = []
     for one in cards:
         epsilon = standings.show_epsilon(one["epsilon"] or math.inf)
-        link, score, digest = f"[`{one['name']}`]({one['name']}.safetensors)", one["score"], one["sha256"][:12]
-        lines.append([link, one["privacy"] or "none", epsilon, f"{score:.2f}", f"`{digest}…`"])
-    text = AGENTS + "None is recorded yet.\n"
-    if cards:
-        text = AGENTS + standings.markdown(["agent", "privacy", "ε", "score", "SHA-256"], lines)
-        text += f"\n```bash\n{cards[0]['command']}\n```\n"
+        link, digest = f"[`{one['name']}`]({one['name']}.safetensors)", f"`{one['sha256'][:12]}…`"
+        rows.append([link, one["privacy"] or "none", epsilon, f"{one['score']:.2f}", digest])
+    made = standings.markdown(["agent", "privacy", "ε", "score", "SHA-256"], rows)
+    text = TEMPLATE.with_name("trained_agents.md").read_text(encoding="utf-8")
     with atomic_write(folder / "index.md") as stream:
-        stream.write(text)
-
-
-AGENTS = """# Trained agents
-
-PPO and APG agents that the [leaderboard](../leaderboard.md) trained with seed 0. Their files contain no code. *Open*
-agents learned on the training instances, *truth* and *release* agents on test instance 0. `NAME.json` is an agent's
-card; its command reproduces the score. Load an agent with `dp_ensemble_env.agents.loading.load_agent`.
-
-"""
-
-INTRO = """
-A score is 0 for uncontrolled loads and 100 for the exact optimum of the instance played. **Open track**: an
-agent learns on the training instances and plays test instances that it never saw. **Private track**: it plans or trains
-on one release of an instance (δ = 1e-6, 1,000 participants) and is deployed on that instance's true behaviour.
-""".strip()
-
-NOTES = """
-A score is an interquartile mean over runs and instances, with its 95 % bootstrap interval. *Knew* is the agent's
-source: the truth of the instance, a release of it, other instances, or nothing. Compare only agents with the same
-source. ε covers planning and training on one release. A deployed agent also sees the true shares of the loads as it
-acts, which ε does not cover. Vertical lines are bounds found on the instance itself: the best constant price, the best
-open loop, and the best plan without memory or shares. Budgets are fixed and nothing was tuned: PPO and APG take 100,000
-steps, RecurrentPPO and DQN 50,000, SAC 20,000, with signals, points and the libraries' default settings (PPO: eight
-environments of 256 steps).
-""".strip()
-
-HARD = """
-Points missing to the optimum on five test instances: for the best open loop (*feedback*), for the best plan without
-memory or shares, and for the plan without data. *Noise* is the standard deviation of the optimum's return.
-""".strip()
-
-SUBMIT = """
-## Submit an agent
-
-Write one Python file with Stable-Baselines3's `predict`, or with `make(env)` or `make(env, seed)` that returns an
-object with it:
-
-```python
-import numpy as np
-
-
-def predict(observation, state=None, episode_start=None, deterministic=True):
-    return np.full((len(observation), 1), 0.4, np.float32), state  # one price, always
-```
-
-One command scores it on both tracks and prints its row:
-
-```bash
-dp-ensemble leaderboard --submit my_agent.py --allow-code --action price
-```
-
-`--allow-code` is your consent: the file's code runs on your machine, in a separate process. On the open track `env`
-draws training instances. On the private track it holds only the release and the public fields of one test instance;
-afterwards the process receives only observations. A file that regenerates a test instance from the public generators
-cheats, and readers of its code can see that. Submit the file together with the `leaderboard.json` that the command
-wrote; the recipient runs the same command and compares digests.
-
-`dp-ensemble leaderboard --jobs 2` recomputes everything overnight. If it is interrupted, run it again to continue.
-"""
+        stream.write(text.format(agents=made.strip(), command=cards[0]["command"]))

@@ -36,10 +36,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize
 
 from dp_ensemble_env import __version__, scenarios
-from dp_ensemble_env.agents.plans import on_support, plan_without_data
+from dp_ensemble_env.agents.plans import on_support
 from dp_ensemble_env.control.policies import centred, solve_standard
 from dp_ensemble_env.control.returns import ExactReturn, myopic_tilts, optimal_tilts
 from dp_ensemble_env.envs import ACTIONS, actions
+from dp_ensemble_env.experiments.deployment import score_without_data
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.score import score, start_values
 from dp_ensemble_env.reporting.tables import plain
@@ -170,7 +171,7 @@ class Prober:
         """Plan without data."""
         known = self.model.guess is not None
         self.how["public_guess"] = f"plan on {'the textbook behaviour of the scenario' if known else 'a lazy walk'}"
-        return self.score(plan_without_data(self.model))
+        return score_without_data(self.model)  # as an agent plays it, inside the box of the actions
 
     # ------------------------------------------------------------ action modes
     def mode(self, name: str) -> Mode:

@@ -445,5 +445,5 @@ def read_results(path: Path) -> tuple[dict[str, Any], list[Row]]:
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}; make it with dp-ensemble leaderboard.") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is no results file of this program ({error}); make it again.") from error
+        raise ValueError(f"{path} is not a results file of this program ({error}); make it again.") from error
     return content, rows

@@ -236,7 +236,7 @@ def _combine(chosen: list[Channel], channels: list[Channel], asked: bool) -> Rea
             raise not_electricity(str(channel.name), channel.readings.origin)
     odd = [channel for channel in chosen if channel.direction in (PRODUCED, OTHER)]
     if odd and len(chosen) > 1:
-        raise chosen[0].readings.origin.error(f"{odd[0]} is no load and cannot be added to one; leave it out.")
+        raise chosen[0].readings.origin.error(f"{odd[0]} is not a load and cannot be added to one; leave it out.")
     readings = chosen[0].readings if len(chosen) == 1 else join([channel.readings for channel in chosen])
     for channel in chosen:
         if channel.direction != LOAD:

@@ -224,13 +224,9 @@ def policy_clouds(
     rng, mechanism = np.random.default_rng([seed, int(k), 6]), DirichletMechanism(k)
 
     def cloud(model: EnsembleModel) -> FloatArray:
-        parts = []
-        for start in range(0, points, 100):
-            count = min(100, points - start)
-            logs = np.stack([mechanism.release(model.default, rng).log_matrix for _ in range(count)])
-            policy = solve(LogKernel.from_dense(logs[:, None]), model.utility, model.discomfort_penalty).policy
-            parts.append(policy[:, time, row.state])
-        return np.concatenate(parts)
+        logs = (mechanism.release(model.default, rng).log_matrix for _ in range(points))
+        plans = (solve(one, model.utility, model.discomfort_penalty) for one in logs)
+        return np.stack([plan.policy[time, row.state] for plan in plans])
 
     return cloud(model), cloud(row.adjacent_model(model))
 

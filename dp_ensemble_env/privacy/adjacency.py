@@ -71,7 +71,7 @@ def adjacency_from_counts(counts: ArrayLike, transitions_per_participant: float 
     table = as_float_array(counts, "counts", 2)
     if (wrong := (table < 0) | (table != np.round(table))).any():
         row = int(np.argwhere(wrong)[0][0])
-        raise ValueError(f"row {row} of counts holds a number that is no count; pass whole numbers, none negative.")
+        raise ValueError(f"row {row} of counts holds a number that is not a count; pass non-negative whole numbers.")
     owned = as_float_array(transitions_per_participant, "transitions_per_participant", (0, 1))
     if owned.ndim == 1 and owned.shape != (len(table),):
         raise ValueError(f"transitions_per_participant needs {len(table)} values, one per row, got {owned.shape}.")

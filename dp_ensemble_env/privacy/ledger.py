@@ -370,7 +370,7 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
             ledger._digests.update(map(str, content["drawn"]))
             ledger._declared.extend(map(str, content["declared"]))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"this is no ledger ({error}); pass the text that PrivacyLedger.to_json wrote.") from error
+            raise ValueError(f"this is not a ledger ({error}); pass what PrivacyLedger.to_json wrote.") from error
         ledger._is_record = True
         return ledger
 

@@ -159,7 +159,10 @@
         if (series.bars) node("rect", { x: from, y: y.of(p[1]) - 8, width: to - from, height: 16, ...fill }, this.svg);
         else node("circle", { cx: x.of(p[0]), cy: y.of(p[1]), r: 4, ...fill }, this.svg);
         const edge = "paint-order:stroke;stroke:var(--paper);stroke-width:4px";
-        if (series.notes) node("text", { x: x.of(p[0]) + 9, y: y.of(p[1]) + 4, style: edge }, this.svg, short(series.notes[p[2]]));
+        if (!series.notes) continue;
+        const words = short(series.notes[p[2]]), right = x.of(p[0]), near = right + 9 + 6.9 * words.length;
+        const crossed = this.spec.rows ? this.spec.marks.map((m) => x.of(m[0])).filter((at) => at >= right && at < near) : [];
+        node("text", { x: Math.max(right, ...crossed) + 9, y: y.of(p[1]) + 4, style: edge }, this.svg, words);
       }
     }
 

@@ -91,11 +91,12 @@ def draw_chart(chart: Chart, path: Path, vector: bool = False) -> Path:
         if one.bars:
             axes.barh(one.y, one.x, 0.6, color=NAMED[one.color], label=one.name)
         else:
-            axes.plot(one.x, one.y, color=NAMED[one.color], lw=1.6, ms=4, label=one.name, **style)
+            axes.plot(one.x, one.y, color=NAMED[one.color], lw=1.6, ms=4, label=one.name, zorder=3, **style)
         if one.low is not None and one.high is not None:
             axes.fill_between(one.x, one.low, one.high, color=NAMED[one.color], alpha=0.2, lw=0)
         for x, y, note in zip(one.x, one.y, one.notes or (), strict=False):
-            axes.annotate(note, (x, y), (7, 0), textcoords="offset points", va="center")
+            crossed = [place for place, _ in chart.marks if chart.rows and x <= place < x + 15]  # a score
+            axes.annotate(note, (max([x, *crossed]), y), (7, 0), textcoords="offset points", va="center")
     axes.set(xlabel=chart.x_label, ylabel=chart.y_label)
     axes.set_title(chart.title, pad=18 if chart.marks else None)
     if chart.rows is None and axes.get_ylim()[0] > 0:
@@ -106,7 +107,8 @@ def draw_chart(chart: Chart, path: Path, vector: bool = False) -> Path:
     if chart.rows is not None:
         axes.set_yticks(range(len(chart.rows)), chart.rows)
         axes.invert_yaxis()
-        axes.grid(axis="y", color="0.9", lw=0.8)
+        if not any(one.bars for one in series):
+            axes.grid(axis="y", color="0.9", lw=0.8)
         axes.margins(x=0.12)
     if len(series) > 1:
         figure.legend(loc="outside lower center", ncols=min(3, len(series)))

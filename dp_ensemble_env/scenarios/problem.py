@@ -46,11 +46,11 @@ class ModelSettings:
     instance: int = 0
     """Number of the scenario's training instance."""
     levels: int | None = None
-    """Number of power levels of campus-event (20 unless given) or of a metered day (40)."""
+    """Number of power levels (default: 20 for campus-event, 40 for a metered day)."""
     loads: int | None = None
-    """Number of loads, or with a meter copies of the building: the scenario's, or 1, unless given."""
+    """Number of loads, or copies of a metered building (default: the scenario's, or 1)."""
     penalty: float | None = None
-    """Discomfort in dollars per load and nat: the scenario's unless given; for a metered day see --response."""
+    """Discomfort in dollars per load and nat (default: the scenario's); for a metered day see --response."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class EventSettings:
     """The event of campus-event or of your meter. What is not given is the scenario's."""
 
     date: str | None = None
-    """Day of the event; for a meter, the first working day from 2 July on in its last summer unless given."""
+    """Day of the event (default for a meter: the first working day from 2 July in its last summer)."""
     window: str | None = None
     """Its hours, such as 11:00-15:00."""
     incentive: float | None = None

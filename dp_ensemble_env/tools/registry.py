@@ -65,7 +65,7 @@ class Registry(Generic[T]):
     def register(self, name: str, entry: T, *, replace: bool = False) -> None:
         """Add an entry of your own; a name that is taken is refused, or replaced if it is not a built-in one."""
         if not isinstance(name, str) or not name or any(c.isspace() or c in ":,=/" for c in name):
-            raise ValueError(f"the name of a {self.kind} has no blanks and none of the signs : , = /, got {name!r}.")
+            raise ValueError(f"the name of a {self.kind} must not contain blanks or any of : , = /, got {name!r}.")
         if name in self and not (replace and name not in self._places):
             raise ValueError(f"the {self.kind} {name!r} exists already; choose another name, or remove that one first.")
         self._entries[name] = entry
@@ -152,6 +152,6 @@ def load_entry_points() -> tuple[str, ...]:
         except Exception as error:
             raise ValueError(
                 f"the plugin {point.name!r} ({point.value}) cannot be imported: {type(error).__name__}: {error}; "
-                "mend or uninstall it."
+                "fix or uninstall it."
             ) from error
     return tuple(point.name for point in points)

@@ -110,7 +110,7 @@ def test_settings_of_a_learner_begin_with_the_tuned_ones_or_the_librarys_own(cam
     assert learner_settings("ppo", price)["n_steps"] == 18
     assert learner_settings("ppo", tilt, {"cosines": 4})["cosines"] == 4
     assert "cosines" not in learner_settings("ppo", tilt, {"cosines": 0})
-    with pytest.raises(ValueError, match="cosines stand for tilts"):
+    with pytest.raises(ValueError, match="cosines need tilts"):
         learner_settings("ppo", price, {"cosines": 5})
     with pytest.raises(ValueError, match="clock"):
         learner_settings("ppo", tilt, {"frame_stack": 3, "clock": True})

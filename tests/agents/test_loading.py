@@ -40,7 +40,7 @@ def test_a_schedule_is_arrays_alone(scenario, tmp_path):
     save_weights(tmp_path / "short", weights.arrays | {"actions": agent.actions[1:]}, weights.settings)
     with pytest.raises(ValueError, match="its arrays have other shapes"):
         load_policy(tmp_path / "short")
-    with pytest.raises(ValueError, match="a Other cannot be kept in a file without code"):
+    with pytest.raises(ValueError, match="a Other cannot be saved without code"):
         save_policy(tmp_path / "other.safetensors", type("Other", (), {})(), "mine")
 
 

@@ -150,7 +150,7 @@ def test_without_any_whole_checkpoint_the_run_says_so(tmp_path, run, cut):
     folder = cut(tmp_path / "run")
     for name in (NEWEST, OLDER):
         (folder / name).write_bytes(b"nothing")
-    with pytest.raises(ValueError, match=f"{NEWEST} is no file of weights.*there is no older checkpoint"):
+    with pytest.raises(ValueError, match=f"{NEWEST} is not a weights file.*there is no older checkpoint"):
         run(folder, resume=True)
 
 

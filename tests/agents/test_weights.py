@@ -80,7 +80,7 @@ def test_other_files_are_refused_without_running_them(tmp_path):
         "long": (2**60).to_bytes(8, "little") + header,
     }.items():
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(ValueError, match=f"{name} is no file of weights"):
+        with pytest.raises(ValueError, match=f"{name} is not a weights file"):
             load_weights(tmp_path / name)
 
 

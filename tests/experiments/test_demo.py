@@ -19,7 +19,7 @@ def row(cell: Any, score: float, epsilon: float, steps: int | None = None) -> Ro
 
 @pytest.fixture
 def rows() -> dict[str, Row]:
-    numbers = {"without data": (6.0, 0.0), "private plan": (90.04, 1.0), "private PPO": (91.0, 1.0, 28672),
+    numbers = {"without data": (6.0, 0.0), "private plan": (90.04, 1.0), "private PPO": (91.0, 1.0, 30720),
                "all data": (100.0, np.inf)}  # fmt: skip
     return {name: row(cell, *numbers[name]) for name, cell in demo.cells().items()}
 
@@ -28,14 +28,15 @@ def test_sentences_and_bars_are_made_of_the_rows(rows):
     first, second, third = demo.sentences(rows, 7.61)
     assert "ε = 1" in first and "scores 90.0" in first and "10.0 points below the plan with all data" in first
     assert "scores 6.0, 84.0 points below" in second and second.endswith("7.6.")
-    assert "28,672 steps" in third and "91.0, 1.0 points above the exact plan" in third
+    assert "30,720 steps" in third and "91.0, 1.0 points above the exact plan" in third
     cells = demo.cells()
     assert {name for name, cell in cells.items() if cell.knows == "a release"} == {"private plan", "private PPO"}
-    assert cells["private PPO"].settings["hyperparams"]["n_envs"] == 8 and cells["private PPO"].steps == 30_000
+    assert cells["private PPO"].settings["hyperparams"]["n_envs"] == 8 and cells["private PPO"].steps == 30_720
     chart = demo.bars(rows, 7.61)
-    assert chart.rows == list(rows) and chart.marks == [(7.61, "open loop 7.6")]
-    shown = {chart.rows[y]: x for one in chart.series for x, y in zip(one.x, one.y, strict=True)}
-    assert shown == {name: row.scores[0] for name, row in rows.items()}
+    assert chart.rows == ["without data", "private plan", "all data"] and chart.marks == [(7.61, "open loop 7.6")]
+    plans, ppo = chart.series
+    assert plans.bars and list(plans.x) == [rows[name].scores[0] for name in chart.rows] and list(plans.y) == [0, 1, 2]
+    assert (ppo.dots, ppo.bars, list(ppo.x), list(ppo.y)) == (True, False, [91.0], [1])  # beside the exact plan's
 
 
 def test_page_is_small_and_begins_with_scenario_and_question(rows, tmp_path, monkeypatch, capsys):

@@ -161,7 +161,7 @@ def test_what_is_produced_is_no_load(file, reads, refused):
     assert meter_columns(path) == ["used"]
     asked = reads([0.5, 0.5], path, column="solar")
     assert any("produced, not what is used; it was read as asked" in note for note in asked.notes)
-    refused("'solar' .* is no load and cannot be added", path, column=["used", "solar"])
+    refused("'solar' .* is not a load and cannot be added", path, column=["used", "solar"])
     refused(r"only 'solar' \(usage point Service 1, produced, Wh\)", site(solar))
     net = file(usage([1000, 2000], flowDirection=4))
     refused("net of what was produced.*pass column=", net)

@@ -71,7 +71,7 @@ def read_nem12(path: Path, settings: ReadSettings, every: bool) -> list[Readings
                     count += len(current.values[-1])
                     settings.limit("readings", count, origin)
             elif record not in ("", "100", "500", "900"):
-                raise origin.error(f"{shorten(record)} is no record of NEM12; export the file again.", line)
+                raise origin.error(f"{shorten(record)} is not a NEM12 record; export the file again.", line)
     except csv.Error as error:
         raise origin.error(f"the cells cannot be told apart ({error}); check its quotes.") from None
     channels = [_channel(stream, origin, settings.zone) for stream in streams.values() if stream.days]
@@ -108,7 +108,7 @@ def _add_day(stream: _Stream, row: list[str], line: int, origin: Origin) -> None
     try:
         values = np.array([float(cell or "nan") for cell in cells[:count]])
     except ValueError as error:
-        raise origin.error(f"a reading is no number ({error}); correct it.", line) from None
+        raise origin.error(f"a reading is not a number ({error}); correct it.", line) from None
     if np.isinf(values).any():
         raise origin.error("a reading is infinite; correct it.", line)
     if cells[count].upper().startswith("N"):  # the quality of the day: null

@@ -43,7 +43,7 @@ def check_epsilon(epsilon: float) -> float:
     """Check that ε is positive, and small enough to mean something."""
     if check_positive(epsilon, "epsilon") > LARGEST_EPSILON:
         raise ValueError(
-            f"epsilon={epsilon:g} protects nobody: a release may then tell everything; choose at most "
+            f"epsilon={epsilon:g} protects nobody: a release could reveal everything; choose at most "
             f"{LARGEST_EPSILON:g}, serious values are below 10."
         )
     return epsilon

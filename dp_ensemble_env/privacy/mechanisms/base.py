@@ -268,7 +268,7 @@ def fingerprint(data: Any) -> str:
         array = np.ascontiguousarray(data, dtype="<f8")
     except (TypeError, ValueError) as error:
         kind = type(data).__name__
-        raise ValueError(f"{kind} is no array; give it a `fingerprint`, the hash of its content.") from error
+        raise ValueError(f"{kind} is not an array; give it a `fingerprint`, the hash of its content.") from error
     return hashlib.sha256(repr(array.shape).encode() + array.tobytes()).hexdigest()
 
 

@@ -38,6 +38,9 @@ def test_on_the_campus_the_day_is_followed(campus):
     np.testing.assert_allclose(tested.actual[-1], series.kw[np.isin(series.times, stamps)])
     baseline = customer_baseline(series.times, series.kw, event, exclude=HOLIDAYS)[inside]
     np.testing.assert_allclose(tested.forecasts["baseline"][-1], baseline)
+    morning = customer_baseline(series.times, series.kw, event, exclude=HOLIDAYS, adjustment="weather")[inside]
+    np.testing.assert_allclose(tested.forecasts["baseline, adjusted"][-1], morning)
+    assert coverage([tested, tested], together=True) == coverage([tested])  # twins stray as one
     wanted = 100 * np.mean(np.abs(tested.forecasts["persistence"] - tested.actual)) / np.mean(tested.actual)
     assert tested.error("persistence") == pytest.approx(wanted)
 

@@ -28,6 +28,8 @@ def test_what_grows_or_is_called_a_register_is_differenced_and_nothing_else(file
         assert "The values are states of a register; the energy is their differences." in series.notes
     kept = read_meter(file(["interval start,kWh", *rows(times, states)]), cumulative="no")
     np.testing.assert_allclose(kept.kw, states, atol=1e-3)
+    line = 10.0 * np.arange(len(times))  # a straight line may be a test
+    np.testing.assert_array_equal(read_meter(file(["interval start,kWh", *rows(times, line)])).kw, line)
     falls = ["time,Cumulative kWh", *rows(times, energy)]
     refused("should be a register, but it falls .* pass cumulative='no'", falls)
     refused("a register counts energy, but 'kW' is in kW", ["start,kW", *rows(times, states)], cumulative="yes")

@@ -152,11 +152,10 @@ class PrivacyCard:
     def markdown(self) -> str:
         """Return the card as one page."""
         curve = "".join(f"\n| {delta:g} | {_number(epsilon)} |" for delta, epsilon in self.curve)
-        lists = (
-            (name, (f"\n  - {one}" for one in values) if values[1:] else (" ", *values))
+        body = "\n".join(
+            f"- **{name}**:" + ("".join(f"\n  - {one}" for one in values) if values[1:] else f" {values[0]}")
             for name, values in self._fields()
         )
-        body = "\n".join(f"- **{name}**:" + "".join(parts) for name, parts in lists)
         return f"# Privacy card\n\n{self.line}\n\n{body}\n\n| δ | ε |\n|---|---|{curve}\n"
 
     def save(self, path: str | os.PathLike[str]) -> tuple[Path, Path]:

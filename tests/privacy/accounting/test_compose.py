@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import re
 import sys
@@ -87,6 +88,22 @@ def test_composition_against_monte_carlo():
             gain = np.maximum(0.0, -np.expm1(epsilon - loss))
             error = SIGMAS * gain.std() / math.sqrt(size)
             assert composed_delta(epsilon, groups) == pytest.approx(gain.mean(), abs=error + 1e-4 * gain.mean())
+
+
+def test_composition_against_prv_accountant():
+    prv = importlib.import_module("prv_accountant")
+    from prv_accountant.privacy_random_variables import PrivacyRandomVariable
+
+    class Loss(PrivacyRandomVariable):
+        def cdf(self, t):
+            return special.betainc(5.75, 5.0, special.expit(np.asarray(t, dtype=np.float64) / 0.75))
+
+    settings = {"max_self_compositions": [20], "eps_error": 0.02, "delta_error": 1e-10, "eps_max": 80.0}
+    with pytest.warns(UserWarning, match="Assuming that true epsilon"):
+        accountant = prv.PRVAccountant(prvs=[Loss()], **settings)
+    low, estimate, high = accountant.compute_epsilon(1e-6, [20])
+    mine = composed_epsilon(1e-6, [ONE._replace(number=20)])
+    assert low <= mine <= high and mine == pytest.approx(estimate, rel=2e-3)
 
 
 def test_groups_count_together_and_one_row_is_exact():

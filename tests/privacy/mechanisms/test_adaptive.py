@@ -402,6 +402,7 @@ def test_a_release_pays():
     assert score >= 99.5 > 20 + event_outcome(model, as_tilt(public_guess(model), model)).score
 
 
+@pytest.mark.slow
 def test_one_hostile_participant_in_a_hundred_does_little_harm():
     model = scenarios.make("call", instance=15, split="test")
     counts = scenarios.participants(model, 1000, seed=1, heterogeneity=30.0).counts.astype(np.int64)

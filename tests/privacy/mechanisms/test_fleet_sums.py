@@ -19,6 +19,7 @@ from dp_ensemble_env.privacy import Event, Fleet, PrivacyLedger, mechanism
 from dp_ensemble_env.privacy.mechanisms.base import make_permit
 from dp_ensemble_env.privacy.mechanisms.fleet_sums import Layout
 from dp_ensemble_env.privacy.mechanisms.noise import GRID
+from dp_ensemble_env.privacy.mechanisms.public import PublicMechanism
 from dp_ensemble_env.privacy.release import Release
 
 #: Of contributions with a norm of one and the count, in the L1 and the L2 norm.
@@ -177,6 +178,13 @@ def test_without_noise_each_row_is_the_participants_own_and_unseen_rows_are_the_
     expected[1, 1, 1] = 0.5
     assert_allclose(release.matrix, expected, atol=0.01)
     assert np.abs(release.matrix - expected[::-1]).max() > 0.05 < np.abs(release.matrix - expected[:, ::-1]).max()
+
+
+def test_a_jump_that_nobody_makes_is_not_made_up(campus):
+    fleet = Fleet.simulate(campus, 1000, seed=6)
+    impossible = (PublicMechanism().release(campus.default).matrix == 0) & (campus.default == 0)
+    for seed in range(10):
+        assert not mechanism("gaussian:epsilon=0.5").release(fleet, seed).matrix[impossible].any()
 
 
 # ------------------------------------------------------------------ events and refusals

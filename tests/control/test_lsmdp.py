@@ -15,15 +15,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from oracles import FREE, KINDS, UTILITY, flows_optimum, general_model
 from scipy.special import logsumexp, rel_entr
 
-from dp_ensemble_env.context import Context
-from dp_ensemble_env.control.cost import cost_of_privacy, policy_cost, release_cost_leading_order
+from dp_ensemble_env.control.cost import policy_cost
 from dp_ensemble_env.control.kernel import world
 from dp_ensemble_env.control.lsmdp import evaluate_policy, log_probabilities, occupancy, solve
-from dp_ensemble_env.control.policies import solve_policy, solve_standard, tilted_policy
+from dp_ensemble_env.control.policies import solve_standard, tilted_policy
 from dp_ensemble_env.control.returns import shares
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.score import event_outcome, start_values
-from dp_ensemble_env.scenarios.campus import campus_event
 from dp_ensemble_env.tools.validation import LARGEST_PENALTY
 
 TWICE = np.stack([FREE] * 2)
@@ -145,21 +143,6 @@ def test_a_convex_solver_finds_the_same_optimum(kind):
     model = general_model(kind)
     model = model.override(nature=0.9 * model.nature + 0.1 / model.n_states)  # every state is reached
     assert flows_optimum(model) == pytest.approx(start_values(model)[1], abs=1e-5)
-
-
-def test_the_paper_is_the_special_case():
-    campus = campus_event()
-    one = campus.override(context=Context([[1.0]]), nature=np.eye(campus.n_states))
-    plain, general = solve_standard(campus), solve_standard(one)
-    scale = np.abs(plain.log_desirability).max()
-    for name, size in (("log_desirability", scale), ("policy", 1.0), ("tilt", scale)):
-        assert_allclose(getattr(general, name)[:, 0], getattr(plain, name), rtol=0, atol=1e-12 * size)
-    for name in ("taylor", "digamma", "average-exact"):
-        assert_allclose(solve_policy(one, name, 20.0)[:, 0], solve_policy(campus, name, 20.0), rtol=0, atol=1e-12)
-    for ways in itertools.product(("taylor", "digamma"), ("exact", "paper")):
-        assert_allclose(cost_of_privacy(one, 50.0, *ways)[:, 0], cost_of_privacy(campus, 50.0, *ways), atol=1e-9)
-    leading = release_cost_leading_order(campus, 50.0)
-    assert_allclose(release_cost_leading_order(one, 50.0)[:, 0], leading, rtol=1e-9)
 
 
 # ------------------------------------------------------------------ penalties and utilities

@@ -112,10 +112,8 @@ def test_wrappers_of_others() -> None:
     bare = gymnasium.make(CAMPUS)
     again = wrappers.TimeLimit(bare.unwrapped, bare.spec.max_episode_steps)  # as d3rlpy does for Minari
     assert len(episode(again)) == 18 and episode(again)[-1][2]
-    low, high = np.float32(-0.1), np.float32(0.7)
-    rescaled = wrappers.RescaleAction(gymnasium.make(CAMPUS), low, high)
-    for corner in (low, high):  # rounding at the corners is no reason to warn
-        assert len(episode(rescaled, np.full(20, corner, np.float32))) == 18
+    rescaled = wrappers.RescaleAction(gymnasium.make(CAMPUS), np.float32(-0.1), np.float32(0.7))
+    assert len(episode(rescaled, np.full(20, 0.7, np.float32))) == 18  # rounding at a corner is no reason to warn
 
 
 # ------------------------------------------------------------------ vectorisers

@@ -203,7 +203,7 @@ def test_evaluation_refuses_what_does_not_fit(change, words):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"log_kernel": log_probabilities(np.stack([FREE] * 4))}, "log_kernel changes over 4 steps"),
+        ({"log_kernel": log_probabilities(np.stack([FREE] * 4))}, "log_kernel is given for 1 contexts and 4 times"),
         ({"log_kernel": np.log(FREE)[:, :2]}, "log_kernel must be square"),
         ({"log_kernel": FREE}, "looks like probabilities"),
         ({"log_kernel": np.full((3, 3), -np.inf)}, "row 0 of log_kernel has no possible transition"),

@@ -136,7 +136,7 @@ def test_tilted_rows_by_their_definition():
 def test_what_no_tilt_can_be_read_from_is_refused():
     model = random_model(5, density=1.0)
     for plan, words in (
-        (standard_policy(model), "pass the Solution of the plan"),
+        (standard_policy(model), "of a policy pass the Solution"),
         (solve_standard(random_model(5, n=4)), "the plan's tilt"),
         (np.ones((6, 6)), "sums to"),
     ):

@@ -92,6 +92,8 @@ def test_the_spec_tells_the_horizon(name: str) -> None:
     env = gymnasium.make(scenarios.environment_id(name))
     horizon = env.unwrapped.model.horizon
     assert env.spec.max_episode_steps == horizon and gymnasium.make(env.spec).spec == env.spec
+    drawn_anew = gymnasium.make(env.spec.id, privacy="dirichlet:k=50", redraw="episode")
+    assert drawn_anew.spec.nondeterministic and not env.spec.nondeterministic
     batch = gymnasium.make_vec(scenarios.environment_id(name), num_envs=2)
     again = gymnasium.make_vec(batch.spec)
     assert again.num_envs == 2 and again.spec.max_episode_steps == batch.spec.max_episode_steps == horizon

@@ -161,23 +161,15 @@ def test_a_plan_made_elsewhere_is_deployed_as_a_tilt():
 def test_unknown_names_are_refused_with_a_guess(campus):
     with pytest.raises(ValueError, match="unknown policy 'digama'.*did you mean 'digamma'"):
         solve_policy(campus, "digama", 5.0)
-    for wrong, words in (
-        (("sample",), "unknown method 'sample'.*did you mean 'sampled'"), (("sampled", 0), "samples"),
-        (("sampled", 5, "seed"), "rng"),
-    ):  # fmt: skip
-        with pytest.raises(ValueError, match=words):
-            average_policy(campus, 5.0, *wrong)
+    with pytest.raises(ValueError, match="unknown method 'sample'.*did you mean 'sampled'"):
+        average_policy(campus, 5.0, "sample")
 
 
-@pytest.mark.parametrize("kernel", [taylor_kernel, digamma_kernel])
-def test_a_coupled_plan_with_noise_keeps_the_shadow_prices_of_every_context(kernel):
+def test_a_coupled_plan_with_noise_keeps_the_shadow_prices_of_every_context():
     """Its utility is the same in all contexts; the prices are not."""
     model = scenarios.make("depot")
     price = solve_standard(model).shadow_price
     charged = np.repeat(model.utility[:, None], model.n_contexts, axis=1)
     charged[1:] -= price[..., None] * model.power_kw
-    assert_allclose(
-        solve_with(model, kernel(model, 50.0)).policy,
-        solve_with(model.override(coupling=None, utility=charged), kernel(model, 50.0)).policy,
-        rtol=1e-12,
-    )
+    kernel, free = digamma_kernel(model, 50.0), model.override(coupling=None, utility=charged)
+    assert_allclose(solve_with(model, kernel).policy, solve_with(free, kernel).policy, rtol=1e-12)

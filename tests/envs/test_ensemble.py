@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 from helpers import TiltEnv, TiltVectorEnv, random_model
-from oracles import KINDS, MODES, M, N, T, general_model, policy_of
+from oracles import KINDS, M, N, T, general_model, policy_of
 
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.envs import PAPER, PAPER_SETTINGS, EnsembleEnv, EnsembleVectorEnv, view
@@ -284,7 +284,7 @@ def _hidden_pair(name):
 @pytest.mark.parametrize("name", ["front", "depot"])
 def test_what_is_hidden_of_the_context_is_hidden_everywhere(name, population):
     model, *paths = _hidden_pair(name)
-    for mode in MODES:
+    for mode in ("signals", "policy"):
         seen = []
         for path in paths:
             env = EnsembleEnv(model, population, mode, reward="dollars", infos="all", render_mode="ansi")
@@ -373,8 +373,7 @@ def test_documented_spaces_are_the_real_ones() -> None:
     observation = EnsembleEnv("campus-event").observation_space
     assert "`Box(0, 1, (n + 5,), float32)`" in section("Observation Space")
     assert observation.shape == (25,) and observation.dtype == np.float32
-    for row in table("Observation Space", "index"):
-        assert row[2:4] == ["0", "1"]
+    assert all(row[2:4] == ["0", "1"] for row in table("Observation Space", "index"))
 
 
 @pytest.mark.parametrize("cls", [EnsembleEnv, EnsembleVectorEnv])

@@ -177,21 +177,15 @@ def test_any_policy_earns_what_policy_evaluation_says() -> None:
             assert play(env, policy, state=state) == pytest.approx(expected, rel=1e-10)
 
 
-def check_box(model: EnsembleModel) -> None:
-    env = TiltEnv(model)
-    policy = env.optimal_policy.reshape(model.horizon, -1, *env.optimal_policy.shape[-2:])
-    for t, w in np.ndindex(policy.shape[:2]):
-        action = env.encode_policy(policy[t, w], t, np.float64, w)
-        assert np.abs(action).max() <= 1.0
-        np.testing.assert_allclose(policy_of(model, "tilt", action, t, w), policy[t, w], atol=1e-9)
-
-
 def test_the_optimum_lies_inside_the_box(campus: EnsembleModel) -> None:
-    for seed in range(60):
-        check_box(random_model(seed, n=2 + seed % 9, horizon=1 + seed % 7, varying=seed % 2 == 1))
-    for kind in KINDS:
-        check_box(general_model(kind))
-    check_box(campus.override(discomfort_penalty=0.5))
+    models = [random_model(seed, n=2 + seed % 9, horizon=1 + seed % 7, varying=seed % 2 == 1) for seed in range(20)]
+    for model in (*models, *map(general_model, KINDS), campus.override(discomfort_penalty=0.5)):
+        env = TiltEnv(model)
+        policy = env.optimal_policy.reshape(model.horizon, -1, *env.optimal_policy.shape[-2:])
+        for t, w in np.ndindex(policy.shape[:2]):
+            action = env.encode_policy(policy[t, w], t, np.float64, w)
+            assert np.abs(action).max() <= 1.0
+            np.testing.assert_allclose(policy_of(model, "tilt", action, t, w), policy[t, w], atol=1e-9)
 
 
 # ------------------------------------------------------------------ starts and contexts
@@ -206,9 +200,6 @@ def test_a_start_from_a_distribution(campus: EnsembleModel) -> None:
     assert set(np.flatnonzero(envs.occupancy.sum(axis=0))) == {3, 9}
     assert envs.occupancy[:, 9].mean() == pytest.approx(0.75, abs=6 * np.sqrt(0.1875 / 200_000))
     np.testing.assert_allclose(envs.occupancy[:, 9].var(), 0.1875 / 100, rtol=0.2)  # each load on its own
-    for _ in range(3):  # no load is lost
-        envs.step(np.zeros((2_000, 20)))
-        assert np.abs(envs.occupancy.sum(axis=1) - 1).max() < 1e-12
 
 
 def test_contexts_and_starts_depend_on_the_seed_alone() -> None:

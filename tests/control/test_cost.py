@@ -48,8 +48,7 @@ def test_paper_formula_written_out(method):
 def test_exact_cost_lies_between_zero_and_the_papers(seed, k, method):
     model = random_model(seed, n=4, horizon=4)
     exact, paper = (cost_of_privacy(model, k, method, formula) for formula in ("exact", "paper"))
-    assert (exact >= -1e-9).all()
-    assert (paper >= exact - 1e-9).all()
+    assert (exact >= -1e-9).all() and (paper >= exact - 1e-9).all()
 
 
 @pytest.mark.parametrize(
@@ -98,8 +97,6 @@ def test_bad_arguments_are_refused(campus, arguments, words):
 
 
 # ------------------------------------------------------------------ zeros, nature, context
-
-
 @pytest.mark.parametrize("kind", ["nature", "nature by time", "context", "everything"])
 def test_the_cost_of_a_release_with_nature_or_context(kind):
     """The paper's: one step at its true divergence and then the release's own cost-to-go, entry by entry; the exact."""

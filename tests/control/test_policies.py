@@ -57,8 +57,6 @@ def test_all_converge_to_the_standard_policy(name):
 
 
 # ------------------------------------------------------------------ average value
-
-
 @pytest.mark.parametrize(("k", "expected"), [(5.0, [0.5176, 0.4480, 0.0344]), (50.0, [0.5982, 0.3764, 0.0254])])
 def test_exact_average_reproduces_the_published_example(k, expected):
     exact = average_policy(EXAMPLE, k, "exact")[0, 0]
@@ -105,8 +103,6 @@ def test_the_expansion_names_a_negative_probability_that_is_there():
 
 
 # ------------------------------------------------------------------ zeros, tiny and enormous k
-
-
 @pytest.mark.parametrize("model", BOTH_WAYS)
 @pytest.mark.parametrize("name", ["taylor", "digamma", "average-sampled", "average-expansion", "average-exact"])
 def test_zeros_of_some_times_stay_zeros_and_the_rest_is_a_policy(model, name):
@@ -121,8 +117,6 @@ def test_zeros_of_some_times_stay_zeros_and_the_rest_is_a_policy(model, name):
 
 
 # ------------------------------------------------------------------ tilts
-
-
 def test_tilted_rows_by_their_definition():
     model = random_model(3, n=4, horizon=3)
     tilts = np.random.default_rng(0).normal(size=(3, 4))
@@ -156,8 +150,6 @@ def test_a_plan_made_elsewhere_is_deployed_as_a_tilt():
 
 
 # ------------------------------------------------------------------ refusals
-
-
 def test_unknown_names_are_refused_with_a_guess(campus):
     with pytest.raises(ValueError, match="unknown policy 'digama'.*did you mean 'digamma'"):
         solve_policy(campus, "digama", 5.0)

@@ -7,7 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from oracles import C, M, N, T, general_model
 
 from dp_ensemble_env.chain.event import DemandResponseEvent
@@ -50,6 +50,11 @@ GOOD = {
 def test_bad_input_is_named(change, words):
     with pytest.raises(ValueError, match=words):
         EnsembleModel(**{**GOOD, **change})
+
+
+def test_integers_are_start_states_and_floats_shares():
+    for initial, shares in ((None, 0.5), ([1], [0, 1]), ([0, 1], 0.5), ([0.25, 0.75], [0.25, 0.75])):
+        assert_allclose(EnsembleModel(**GOOD, initial=initial).initial, shares)
 
 
 def test_frozen_copies_pickles_and_fingerprints():

@@ -104,13 +104,9 @@ def solve(
     if nature is not None or context is not None:
         return _solve_general(log_kernel, utility, discomfort_penalty, nature, context)
     kernel = log_kernel if isinstance(log_kernel, LogKernel) else LogKernel.from_dense(log_kernel)
-    values, penalty = _plain_utility(utility, kernel.n_states), check_positive(discomfort_penalty, "discomfort_penalty")
-    horizon, kernel_times = len(values) - 1, kernel.log_values.shape[1]
-    if kernel_times not in (1, horizon):
-        raise ValueError(
-            f"log_kernel changes over {kernel_times} steps but utility has {horizon + 1} times; a horizon of T steps "
-            "needs T kernels (or one) and T + 1 utilities."
-        )
+    values, penalty = _utility(utility, kernel.n_states)[:, 0], check_positive(discomfort_penalty, "discomfort_penalty")
+    horizon = len(values) - 1
+    _check_axes("log_kernel", kernel.log_values.shape[:2], 1, horizon)
     log_desirability = np.empty((horizon + 1, kernel.n_states))
     policy = np.empty((horizon, len(kernel.indices)))
     logs = kernel.log_values[0]
@@ -148,7 +144,7 @@ def evaluate_policy(
         raise ValueError(f"policy must have shape (T, n, n), got {controlled.shape}.")
     horizon, n, _ = controlled.shape
     penalty = check_positive(discomfort_penalty, "discomfort_penalty")
-    values = _plain_utility(as_utility(utility, 2), n)
+    values = _utility(as_utility(utility, (2, 3)), n)[:, 0]
     check_penalty_scale(values, penalty)
     _check_times(values, horizon)
     reference = reference[None] if reference.ndim == 2 else reference
@@ -238,18 +234,6 @@ def _check_axes(name: str, axes: tuple[int, ...], contexts: int, horizon: int) -
         )
 
 
-def _context_utility(utility: Any, n: int, contexts: int) -> FloatArray:
-    """View utilities (T + 1, n) or (T + 1, c, n) as (T + 1, c or 1, n)."""
-    values = as_numeric_array(utility, "utility", (2, 3))
-    values = values[:, None, :] if values.ndim == 2 else values
-    if values.shape[2] != n or values.shape[1] not in (1, contexts) or len(values) < 2:
-        raise ValueError(
-            f"utility must have shape (T + 1, {n}) or (T + 1, {contexts}, {n}), a row per time 0 … T (T >= 1), got "
-            f"{np.shape(utility)}."
-        )
-    return np.ascontiguousarray(values)
-
-
 def _solve_general(log_kernel: Any, utility: Any, discomfort_penalty: Any, nature: Any, context: Any) -> Solution:
     kernel = log_kernel
     if not isinstance(kernel, LogKernel):
@@ -258,7 +242,7 @@ def _solve_general(log_kernel: Any, utility: Any, discomfort_penalty: Any, natur
     penalty = check_positive(discomfort_penalty, "discomfort_penalty")
     n, m, horizon = kernel.n_states, kernel.columns, len(utility) - 1
     world, contexts = _world(nature, context, n, m, horizon)
-    values = _context_utility(utility, n, contexts)
+    values = _utility(utility, n, contexts)
     check_penalty_scale(values, penalty)
     _check_axes("log_kernel", kernel.log_values.shape[:2], contexts, horizon)
     log_z, tilt = np.empty((horizon + 1, contexts, n)), np.empty((horizon, contexts, m))
@@ -279,7 +263,7 @@ def _evaluate_general(
     horizon, _, n, m = controlled.shape
     penalty = check_positive(discomfort_penalty, "discomfort_penalty")
     world, contexts = _world(nature, context, n, m, horizon)
-    values = _context_utility(as_utility(utility, (2, 3)), n, contexts)
+    values = _utility(as_utility(utility, (2, 3)), n, contexts)
     check_penalty_scale(values, penalty)
     _check_times(values, horizon)
     check_shape(controlled, (horizon, contexts, n, m), "policy", "one matrix per step and context")
@@ -319,15 +303,17 @@ def _by_context(array: FloatArray, contexts: bool) -> FloatArray:
 
 
 # ---------------------------------------------------------------- arguments
-def _plain_utility(utility: ArrayLike, n_states: int) -> FloatArray:
-    """Return utilities (T + 1, n)."""
-    values = as_numeric_array(utility, "utility", 2)
-    if values.shape[1] != n_states or len(values) < 2:
+def _utility(utility: Any, n: int, contexts: int = 1) -> FloatArray:
+    """View utilities (T + 1, n) or (T + 1, c, n) as (T + 1, c or 1, n)."""
+    values = as_numeric_array(utility, "utility", (2, 3))
+    values = values[:, None, :] if values.ndim == 2 else values
+    if values.shape[2] != n or values.shape[1] not in (1, contexts) or len(values) < 2:
+        shape = f"(T + 1, {n})" + (f" or (T + 1, {contexts}, {n})" if contexts > 1 else "")
         raise ValueError(
-            f"utility must have shape (T + 1, {n_states}), a row per time 0 … T (T >= 1) and a column per state, "
-            f"got {values.shape}; transpose it or rebuild it for {n_states} states."
+            f"utility must have shape {shape}, a row per time 0 … T (T >= 1) and a column per state, got "
+            f"{np.shape(utility)}; transpose it or rebuild it for {n} states."
         )
-    return values
+    return np.ascontiguousarray(values)
 
 
 def _check_times(utility: FloatArray, horizon: int) -> None:

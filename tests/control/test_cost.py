@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from oracles import general_model
-from scipy.special import logsumexp, rel_entr
+from scipy.special import logsumexp
 
 from dp_ensemble_env.control.averages import draw_kernel
 from dp_ensemble_env.control.cost import (
@@ -26,7 +26,6 @@ from dp_ensemble_env.control.policies import (
     solve_standard,
     solve_with,
     taylor_kernel,
-    taylor_policy,
 )
 
 
@@ -49,18 +48,7 @@ def test_paper_formula_written_out(method):
 def test_exact_cost_lies_between_zero_and_the_papers(seed, k, method):
     model = random_model(seed, n=4, horizon=4)
     exact, paper = (cost_of_privacy(model, k, method, formula) for formula in ("exact", "paper"))
-    assert (exact >= -1e-9).all()
-    assert (paper >= exact - 1e-9).all()
-
-
-def test_exact_cost_is_the_expected_divergence(campus):
-    policy = taylor_policy(campus, 50.0)
-    optimal = solve_standard(campus).policy
-    divergence = campus.discomfort_penalty * rel_entr(policy, optimal).sum(axis=-1)
-    expected = np.zeros(20)
-    for t in range(campus.horizon - 1, -1, -1):
-        expected = divergence[t] + policy[t] @ expected
-    assert_allclose(cost_of_privacy(campus, 50.0, "taylor")[0], expected, rtol=1e-9)
+    assert (exact >= -1e-9).all() and (paper >= exact - 1e-9).all()
 
 
 @pytest.mark.parametrize(
@@ -109,8 +97,6 @@ def test_bad_arguments_are_refused(campus, arguments, words):
 
 
 # ------------------------------------------------------------------ zeros, nature, context
-
-
 @pytest.mark.parametrize("kind", ["nature", "nature by time", "context", "everything"])
 def test_the_cost_of_a_release_with_nature_or_context(kind):
     """The paper's: one step at its true divergence and then the release's own cost-to-go, entry by entry; the exact."""

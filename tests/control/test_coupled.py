@@ -20,13 +20,20 @@ from dp_ensemble_env.reporting.score import event_outcome, start_values
 HORIZON = 4
 
 
+def rows(rng, *shape):
+    """Random stochastic rows with zeros, the same at all times, and a first column without any."""
+    weights = rng.dirichlet(np.ones(shape[-1]), shape[:-1]) * (rng.random(shape[-2:]) >= 0.3)
+    weights[..., 0] += 0.05
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
 def coupled_model(coupling, *, seed=0, n=4, m=3, nature=True, varying=True, **changes):
     """Small random loads, with physics of their own or without, under a coupling."""
     rng = np.random.default_rng(seed)
     lead = (HORIZON,) if varying else ()
     fields = {
-        "default": rng.dirichlet(np.ones(m if nature else n), (*lead, n)),
-        "nature": rng.dirichlet(np.ones(n), (*lead, m)) if nature else None,
+        "default": rows(rng, *lead, n, m if nature else n),
+        "nature": rows(rng, *lead, m, n) if nature else None,
         "power_kw": rng.uniform(0, 5, n),
         "utility": rng.normal(0, 2, (HORIZON + 1, n)),
         "discomfort_penalty": 1.3,
@@ -144,8 +151,8 @@ def tree_model(coupling, seed=0, n=3, **changes):
     moves = np.eye(7)
     moves[:3] = [0, 0.5, 0.5, 0, 0, 0, 0], [0, 0, 0, 0.2, 0.8, 0, 0], [0, 0, 0, 0, 0, 0.6, 0.4]
     fields = {
-        "default": rng.dirichlet(np.ones(n), (HORIZON, 7, n)),
-        "nature": rng.dirichlet(np.ones(n), (HORIZON, 7, n)),
+        "default": rows(rng, HORIZON, 7, n, n),
+        "nature": rows(rng, HORIZON, 7, n, n),
         "power_kw": rng.uniform(0, 5, n),
         "utility": rng.normal(0, 2, (HORIZON + 1, 7, n)),
         "discomfort_penalty": 1.3,

@@ -7,7 +7,6 @@ import importlib
 import numpy as np
 import pytest
 from helpers import random_model
-from oracles import T, general_model
 
 from dp_ensemble_env.envs import EnsembleEnv
 
@@ -57,14 +56,6 @@ def test_ids_and_options(adapter) -> None:
     envs.set_options([{"state": 3}, {"state": 4}])
     with pytest.raises(ValueError, match="one dict for all"):
         envs.reset()
-
-
-def test_ppo_trains_on_it(adapter) -> None:
-    sb3 = importlib.import_module("stable_baselines3")
-    envs = adapter(4, model=general_model("everything"), action="discrete", reward="points")
-    learner = sb3.PPO("MlpPolicy", envs, n_steps=T, batch_size=12, n_epochs=1, seed=0, device="cpu")
-    learner.learn(2 * 4 * T)
-    assert len(learner.ep_info_buffer) == 8 and learner.ep_info_buffer[0]["l"] == T
 
 
 def test_what_it_cannot_do_is_refused(adapter) -> None:

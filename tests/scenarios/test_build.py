@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dp_ensemble_env.scenarios import call, spot
 from dp_ensemble_env.scenarios.build import programme
 
 
@@ -20,16 +18,3 @@ def test_a_programme_runs_through_its_phases_and_waits():
     expected[second, [second, third]] = 0.3, 0.7
     expected[third, [third, waiting]] = 0.4, 0.6
     assert_allclose(matrix, expected)
-
-
-@pytest.mark.parametrize("module", [spot, call])
-def test_loads_follow_the_stated_phases(module):
-    model, phases = module.SCENARIO.factory(), module.PHASES_KW
-    moves = model.default * (1 - np.eye(model.n_states))
-    state, seen = 0, []
-    for _ in phases:
-        assert np.count_nonzero(moves[state]) == 1
-        state = int(np.argmax(moves[state]))
-        seen.append(model.power_kw[state])
-    assert_array_equal(seen, phases)
-    assert np.argmax(moves[state]) == 0 and model.power_kw[0] == module.IDLE_KW

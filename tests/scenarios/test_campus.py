@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dp_ensemble_env.chain.event import DemandResponseEvent
-from dp_ensemble_env.scenarios.campus import campus_building, campus_chain, campus_event
+from dp_ensemble_env.scenarios.campus import campus_chain, campus_event
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -19,21 +19,6 @@ def test_matrix_is_as_irregular_as_real_ones(seed):
     assert chain.default[seen].min() < 2e-3  # rare entries, below h/2 = 0.015
     assert (seen & ~seen.T).sum() >= 5  # one-way edges
     assert chain.counts.sum() == 103 * 96 - 1
-
-
-def test_building_looks_like_a_building():
-    year = campus_building()
-    assert year.kw.shape == (365 * 96,) and year.kw.min() > 0
-    hour = (np.arange(year.kw.size) % 96) / 4
-    weekday = (year.times.astype("datetime64[D]").astype(int) + 3) % 7 < 5
-    month = year.times.astype("datetime64[M]").astype(int) % 12 + 1
-    noon, summer = (hour >= 11) & (hour < 15), np.isin(month, [7, 8])
-    usual = year.kw[weekday & noon].mean()
-    assert usual > 1.25 * year.kw[~weekday & noon].mean() and usual > 1.3 * year.kw[weekday & (hour < 4)].mean()
-    hot = summer & weekday & noon  # cooling follows the temperature, above a base load of half the peak
-    assert year.kw[hot].mean() > 1.2 * year.kw[np.isin(month, [1, 2]) & weekday & noon].mean()
-    assert np.corrcoef(year.kw[hot], year.temperature[hot])[0, 1] > 0.5
-    assert 0.4 < np.quantile(year.kw[summer], 0.01) / year.kw[summer].max() < 0.6
 
 
 def test_overrides_reach_the_event_and_the_model():

@@ -13,7 +13,6 @@ from dp_ensemble_env.scenarios.campus_day import (
     LEVELS,
     DaySettings,
     campus_day,
-    campus_meters,
     rebound,
 )
 
@@ -64,16 +63,6 @@ def test_nature_keeps_the_books():
     assert nature[:, 0, :, 1:].sum() == 0  # the level is the loads' decision
     top = nature[0, 0, DEBTS - 1, 0]
     assert_array_equal(top, np.eye(DEBTS)[DEBTS - 1])  # beyond the largest debt nothing more is owed
-
-
-def test_meters_follow_the_campus_with_an_activity_of_their_own():
-    times, kw = campus_meters(7, meters=30)
-    assert kw.shape == (103 * 24, 30) and (kw > 0).all() and str(times[0]) == "2018-06-15T00:00:00"
-    activity = kw / kw.mean(axis=1, keepdims=True) - 1
-    assert activity.std() == pytest.approx(0.15, abs=0.01)
-    by_hour = activity.reshape(103, 24, 30)
-    kept = [np.corrcoef(by_hour[:, h].ravel(), by_hour[:, h + 1].ravel())[0, 1] for h in range(23)]
-    assert np.mean(kept[8:18]) > 0.97 and abs(kept[7]) < 0.1 and np.mean(kept[:6]) == pytest.approx(0.2, abs=0.05)
 
 
 @pytest.mark.parametrize(

@@ -84,8 +84,7 @@ def test_storms_are_as_likely_as_the_prior_in_both_rounds():
 
 def test_signs_are_shown_and_the_count_is_not():
     model = front()
-    groups = zip(model.context.names, model.context.features.argmax(1), strict=True)
-    shown = {name: SIGNS[group] for name, group in groups}
+    shown = {n: SIGNS[g] for n, g in zip(model.context.names, model.context.features.argmax(1), strict=True)}
     assert shown["7 of the bulletins, comes"] == "comes" and shown["0 of the bulletins, silence"] == "silence"
     assert shown["storm"] == "storm" and not model.context.is_shown and not model.shares_shown
     twin = front(shown="all")

@@ -57,10 +57,8 @@ def test_no_reward_lies_below_the_floor_however_cheap_discomfort_is():
 def test_the_penalty_can_be_stated_per_kw():
     day = metered_day(office(), EVENT, DaySettings(penalty_per_kw=0.2))
     assert day.model.discomfort_penalty == pytest.approx(0.2 * day.forecast_kw[day.in_event].mean())
-    wrong = {"give one of them": {"penalty": 1.0, "penalty_per_kw": 1.0}, "between 0 and 1": {"response": 15.0}}
-    for words, settings in wrong.items():
-        with pytest.raises(ValueError, match=words):
-            DaySettings(**settings)
+    with pytest.raises(ValueError, match="give one of them"):
+        DaySettings(penalty=1.0, penalty_per_kw=1.0)
 
 
 def test_failed_days_and_holidays_are_left_out_of_forecast_and_baseline():

@@ -60,11 +60,6 @@ def test_need_unmet_counts_once_and_is_the_mean_over_trips(model):
         short = np.maximum(trips - energy, 0.0)
         error = 5 * 1.5 * short.std() / np.sqrt(len(trips)) + 1e-12
         assert leaving[:, :, level] == pytest.approx(np.full(leaving.shape[:2], -1.5 * short.mean()), abs=error)
-    # a car is never leaving twice in a row, whatever it decides
-    behaviour, nature, _, _ = model.tables()
-    moves = behaviour[0, 0] @ nature[0, 0]
-    assert moves[B : 2 * B, B : 2 * B].sum() == 0.0 and moves[:B, B : 2 * B].sum() == 0.0
-    assert (model.default[PLACE["leaving"] : PLACE["leaving"] + B].max(axis=1) == 1.0).all()
 
 
 def test_prices_by_hour_and_context(model):

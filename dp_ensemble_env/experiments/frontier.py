@@ -143,9 +143,9 @@ def table(found: Sequence[Point]) -> tuple[list[str], list[list[str]]]:
         row = str(point.instance), _kappa(point.heterogeneity), point.mechanism, f"{point.epsilon:g}"
         groups.setdefault((*row, f"{point.public:.1f}"), {})[point.participants] = point
     rows = []
-    for row, found_at in groups.items():
-        scores = (found_at.get(number) for number in numbers)
-        rows.append([*row, *("" if one is None else f"{one.mean:.1f} / {one.worst:.1f}" for one in scores)])
+    for case, measured in groups.items():
+        scores = (measured.get(number) for number in numbers)
+        rows.append([*case, *("" if one is None else f"{one.mean:.1f} / {one.worst:.1f}" for one in scores)])
     return headings, rows
 
 

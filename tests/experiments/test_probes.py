@@ -161,6 +161,7 @@ def test_the_plan_without_data_is_the_textbooks_or_a_fixed_walks():
 
 
 # ------------------------------------------------------------------ the record
+@pytest.mark.slow
 def test_recorded_probes_can_be_computed_again():
     found = probe(scenarios.make("spot")).to_dict()
     for name, value in recorded("spot")[0].to_dict().items():

@@ -139,7 +139,8 @@ def _identifier(text: str) -> str | None:
 def check(extras: Iterable[str]) -> tuple[dict[str, set[str]], list[str]]:
     """Return the licences by package, and what is wrong with them."""
     allowed, stated = declared()
-    found, faults = {}, []
+    found: dict[str, set[str]] = {}
+    faults = []
     for package in needed(extras):
         name = canonicalize_name(package.metadata["Name"])
         found[name] = {stated[name]} if name in stated else licences_of(package)

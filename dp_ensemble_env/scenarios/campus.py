@@ -96,7 +96,7 @@ def campus_building(seed: int = 0) -> CampusYear:
 @lru_cache(maxsize=8)
 def campus_aggregate(seed: int = 0, buildings: int = 100) -> FloatArray:
     """Return the power of `buildings` noisy copies of the synthetic building together, in kW."""
-    aggregate = ensemble(campus_building(seed).kw, buildings, rng=np.random.default_rng([seed, buildings]))
+    aggregate = ensemble(campus_building(seed).kw, buildings, rng=np.random.default_rng([int(seed), buildings]))
     aggregate.setflags(write=False)
     return aggregate
 

@@ -182,16 +182,18 @@ def test_a_folder_holds_what_is_needed_and_refuses_another_run(tmp_path):
 
 
 # ------------------------------------------------------------------ in one go, and of one's own
-@pytest.mark.parametrize(("algo", "more"), [("z-learning", {"exploration": "passive"}), ("cloning", {})])
-def test_learners_in_one_go_are_kept_and_scored(algo, more, tmp_path, campus):
+@pytest.mark.parametrize(
+    ("algo", "steps", "more"), [("z-learning", 20_000, {"exploration": "passive"}), ("cloning", 9_000, {})]
+)
+def test_learners_in_one_go_are_kept_and_scored(algo, steps, more, tmp_path, campus):
     env = EnsembleEnv(campus, "single")
-    settings = TrainingSettings(seed=2, steps=20_000, hyperparams=more)
+    settings = TrainingSettings(seed=2, steps=steps, hyperparams=more)
     agent = train(algo, env, settings, keep=RunFolder(tmp_path / "run"))
     loaded = load_agent(tmp_path / "run")
-    made = make_agent(algo, env, steps=20_000, seed=2, **more)
+    made = make_agent(algo, env, steps=steps, seed=2, **more)
     scores = [evaluate(one, env).score for one in (agent, loaded, made)]
     assert scores[0] == pytest.approx(scores[2], abs=1e-9) and scores[1] == scores[0] > 80
-    assert evaluate(loaded, env).exact == (algo == "z-learning") and loaded.steps == agent.steps <= 20_000
+    assert evaluate(loaded, env).exact == (algo == "z-learning") and loaded.steps == agent.steps <= steps
     wrong = TrainingSettings(hyperparams={"exploration": 3})
     with pytest.raises(ValueError, match="exploration must be finite, and of the type|unknown hyper-parameter"):
         train(algo, env, wrong, keep=RunFolder(tmp_path / "no"))

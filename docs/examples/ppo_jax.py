@@ -1,7 +1,7 @@
 """PPO inside `jit`: rollouts, advantages and updates are one compiled function on the functional environment.
 
     python docs/examples/ppo_jax.py                 # until it scores 95 of 100
-    python docs/examples/ppo_jax.py --beside        # and Stable-Baselines3's tuned PPO beside it, in the same run
+    python docs/examples/ppo_jax.py --beside        # and Stable-Baselines3's PPO beside it, in the same run
 
 It needs JAX (`pip install 'dp-ensemble-env[jax]'`) and steers the scenario call by signals.
 """

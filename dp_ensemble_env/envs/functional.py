@@ -15,16 +15,18 @@ have leading axes of equal length, one entry an environment::
 
 Keys are what the library draws from: a `numpy.random.Generator`, a `torch.Generator`, or a key of ``jax.random``. A
 step after the end of an episode returns zeros for rewards and leaves the time where it is: begin anew with `reset`, or
-use `step_autoreset`.
+use `step_autoreset`. `Gymnax` wraps the two functions in the signatures of that library.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium import spaces
 
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
@@ -34,7 +36,7 @@ from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.shapes import sizes
 from dp_ensemble_env.tools.validation import check_choice
 
-__all__ = ["Params", "State", "make", "reset", "step", "step_autoreset"]
+__all__ = ["Gymnax", "Params", "State", "make", "reset", "step", "step_autoreset"]
 
 BACKENDS = ("numpy", "torch", "jax")
 #: An array of the library in use.
@@ -391,3 +393,39 @@ def _shares(xp: Any, params: Params, states: Array) -> Array:
 def _choose(xp: Any, condition: Array, yes: Array, no: Array) -> Array:
     """Choose between two arrays by a condition of fewer axes."""
     return xp.where(xp.reshape(condition, tuple(condition.shape) + (1,) * (no.ndim - condition.ndim)), yes, no)
+
+
+class Gymnax:
+    """The environment with the signatures of gymnax: keys first, parameters last, the next episode begins at once."""
+
+    def __init__(self, env: Any = None, dtype: str = "float32", **options: Any) -> None:
+        self.default_params = make(env, backend="jax", dtype=dtype, **options)
+
+    def reset(self, key: Key, params: Params | None = None) -> tuple[Array, State]:
+        """Begin an episode; return observation and state."""
+        state, observation = reset(params or self.default_params, key)
+        return observation, state
+
+    def step(
+        self, key: Key, state: State, action: Array, params: Params | None = None
+    ) -> tuple[Array, State, Array, Array, dict[str, Array]]:
+        """Move one step; return observation, state, reward, whether the episode is over, and the parts."""
+        state, observation, reward, done, info = step_autoreset(params or self.default_params, state, action, key)
+        return observation, state, reward, done, info
+
+    def observation_space(self, params: Params | None = None) -> spaces.Box:
+        """Return the space of observations."""
+        chosen = params or self.default_params
+        return spaces.Box(0.0, 1.0, (chosen.observation_size,), np.float32)
+
+    def action_space(self, params: Params | None = None) -> spaces.Space[Any]:
+        """Return the space of actions."""
+        chosen = params or self.default_params
+        if chosen.mode == "discrete":
+            return spaces.Discrete(chosen.levels)
+        return spaces.Box(0.0 if chosen.mode == "policy" else -1.0, 1.0, chosen.action_shape, np.float32)
+
+    @property
+    def num_actions(self) -> int:
+        """Number of discrete actions, or of the numbers of an action."""
+        return self.default_params.levels or math.prod(self.default_params.action_shape)

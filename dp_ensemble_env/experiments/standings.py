@@ -326,7 +326,8 @@ def charts(standings: Standings, model: EnsembleModel | None = None) -> dict[str
     names = standings.agents
     scores = [standings.overall(name) for name in names]
     notes = [f"{one}, ε = {standings.epsilon(name)}" for one, name in zip(scores, names, strict=True)]
-    points = Series("score", [s.value for s in scores], list(range(len(names))), line=False, dots=True, notes=notes)
+    about: dict[str, Any] = {"low": [s.low for s in scores], "high": [s.high for s in scores], "notes": notes}
+    points = Series("score", [s.value for s in scores], range(len(names)), line=False, dots=True, **about)
     marks = [(100.0, "optimum")]
     marks += [(standings.overall(HONEST).value, "without data")] if HONEST in names else []
     label = "score (0 = uncontrolled, 100 = optimum)"

@@ -35,7 +35,7 @@ class Series:
     dots: bool = False
     bars: bool = False
     shown: bool = True  # whether it is visible at first; a click on the legend shows it
-    #: A band around it.
+    #: A band around it; of rows, an interval in x.
     low: Sequence[float] | None = None
     high: Sequence[float] | None = None
     notes: Sequence[str] | None = None  # words to the right of each point

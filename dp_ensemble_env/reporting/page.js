@@ -89,8 +89,9 @@
       const spec = this.spec, wide = this.live.clientWidth || 600, rows = spec.rows;
       const tall = rows ? 26 * rows.length + 52 : Math.max(250, Math.min(340, 0.6 * wide));
       const left = rows ? Math.min(0.42 * wide, 8 + 6.9 * Math.max(...rows.map((r) => r.length))) : 46;
-      const xs = [...this.spec.series.flatMap((s) => s.bars ? [0, ...s.x] : s.x), ...spec.marks.map((m) => m[0])];
-      const ys = series.flatMap((s) => [...s.y, ...(s.low || []), ...(s.high || [])]).filter((v) => v !== null);
+      const around = (s) => [...(s.low || []), ...(s.high || [])];
+      const xs = [...this.spec.series.flatMap((s) => [...(s.bars ? [0] : []), ...s.x, ...(rows ? around(s) : [])]), ...spec.marks.map((m) => m[0])];
+      const ys = series.flatMap((s) => [...s.y, ...(rows ? [] : around(s))]).filter((v) => v !== null);
       let low = Math.min(...ys), high = Math.max(...ys);
       if (!ys.length) { low = 0; high = 1; }
       const room = 0.05 * (high - low || 1);
@@ -98,7 +99,7 @@
         : scale(low - room, high + room, tall - 44, 24);
       const most = Math.floor(0.3 * wide / 6.9), short = (note) => (note.length > most ? note.split(/[ ,]/)[0] : note);
       const words = Math.max(0, ...this.spec.series.flatMap((s) => (s.notes || []).map((note) => short(note).length)));
-      const cut = !rows && low - room > 0;
+      const cut = rows ? Math.min(...xs) > 0 : low - room > 0;
       const few = spec.x_ticks && spec.x_ticks.filter((_, i, all) => (all.length - 1 - i) % Math.ceil(all.length * 52 / wide) === 0);
       const x = scale(Math.min(...xs), Math.max(...xs), left + 12, wide - (rows ? 14 + 6.9 * words : 16), few);
       return { wide, tall, left, x, y, short, cut };
@@ -126,8 +127,9 @@
         const half = 3.4 * text.length, middle = Math.min(x.of(v), wide - half);
         node("text", { x: middle, y: tall - 26, "text-anchor": "middle" }, svg, text);
       }
-      const middle = Math.max(3.2 * spec.x_label.length, Math.min((left + wide) / 2, wide - 3.2 * spec.x_label.length));
-      node("text", { x: middle, y: tall - 7, "text-anchor": "middle" }, svg, spec.x_label);
+      const label = spec.x_label + (spec.rows && cut ? " (axis starts above 0)" : "");
+      const middle = Math.max(3.2 * label.length, Math.min((left + wide) / 2, wide - 3.2 * label.length));
+      node("text", { x: middle, y: tall - 7, "text-anchor": "middle" }, svg, label);
       if (!spec.rows) {
         node("text", { x: 2, y: 11 }, svg, spec.y_label + (cut ? " (axis starts above 0)" : ""));
       }
@@ -147,7 +149,9 @@
       const { x, y, short } = this.places;
       const points = series.x.map((v, i) => [v, series.y[i], i]).filter((p) => p[1] !== null);
       const path = (list) => list.map((p, i) => (i ? "L" : "M") + x.of(p[0]).toFixed(1) + " " + y.of(p[1]).toFixed(1)).join("");
-      if (series.low) {
+      if (series.low && this.spec.rows) {
+        for (const [, v, i] of points) node("line", { x1: x.of(series.low[i]), x2: x.of(series.high[i]), y1: y.of(v), y2: y.of(v), style: `stroke:${colour(series)};stroke-width:2.2` }, this.svg);
+      } else if (series.low) {
         const edge = (of) => series.x.map((v, i) => [v, of[i]]).filter((p) => p[1] !== null);
         const area = path(edge(series.low)) + path(edge(series.high).reverse()).replace("M", "L") + "Z";
         node("path", { d: area, style: `fill:${colour(series)};opacity:0.2` }, this.svg);

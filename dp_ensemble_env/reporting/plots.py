@@ -92,10 +92,13 @@ def draw_chart(chart: Chart, path: Path, vector: bool = False) -> Path:
             axes.barh(one.y, one.x, 0.6, color=NAMED[one.color], label=one.name)
         else:
             axes.plot(one.x, one.y, color=NAMED[one.color], lw=1.6, ms=4, label=one.name, zorder=3, **style)
-        if one.low is not None and one.high is not None:
+        if one.low is not None and one.high is not None and chart.rows is not None:
+            axes.hlines(one.y, one.low, one.high, color=NAMED[one.color], lw=1.6)
+        elif one.low is not None and one.high is not None:
             axes.fill_between(one.x, one.low, one.high, color=NAMED[one.color], alpha=0.2, lw=0)
         for x, y, note in zip(one.x, one.y, one.notes or (), strict=False):
-            crossed = [place for place, _ in chart.marks if chart.rows and x <= place < x + 15]  # a score
+            end = x + 0.016 * np.ptp(axes.get_xlim()) * len(note)  # about where the words end
+            crossed = [place for place, _ in chart.marks if chart.rows and x <= place < end]
             axes.annotate(note, (max([x, *crossed]), y), (7, 0), textcoords="offset points", va="center")
     axes.set(xlabel=chart.x_label, ylabel=chart.y_label)
     axes.set_title(chart.title, pad=18 if chart.marks else None)
@@ -110,6 +113,8 @@ def draw_chart(chart: Chart, path: Path, vector: bool = False) -> Path:
         if not any(one.bars for one in series):
             axes.grid(axis="y", color="0.9", lw=0.8)
         axes.margins(x=0.12)
+        if axes.get_xlim()[0] > 0:
+            axes.set_xlabel(f"{chart.x_label} (axis starts above 0)")
     if len(series) > 1:
         figure.legend(loc="outside lower center", ncols=min(3, len(series)))
     return save(figure, path, vector, dpi=110)

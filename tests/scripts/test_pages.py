@@ -69,7 +69,7 @@ def test_pages_are_short_and_state_the_spaces_of_the_environments(name):
     page = " ".join(text.split())
     env = EnsembleEnv(name, action="tilt")
     assert f"`Box(0, 1, ({env.observation_space.shape[0]},))`" in page
-    assert f"`tilt` {env.action_space.shape[0]}," in page and "`discrete` 11 " in page
+    assert f"`tilt` {env.action_space.shape[0]}," in page and "`discrete` 11." in page
     assert f"${env.model.discomfort_penalty:.3g} per nat" in page
     parts = "Story Observation Actions Reward Arguments Probes Versions".split()
     assert [line[3:] for line in text.splitlines() if line.startswith("## ")] == parts

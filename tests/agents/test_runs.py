@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -109,7 +108,7 @@ def test_a_run_that_was_stopped_at_any_file_goes_on(trained, tmp_path, run, monk
 
     def replace(source, target):
         nonlocal written
-        if Path(source).name.startswith(".") and str(tmp_path) in str(target):
+        if str(tmp_path) in str(target):
             written += 1
             if written == stop_at:
                 raise KeyboardInterrupt
@@ -119,7 +118,7 @@ def test_a_run_that_was_stopped_at_any_file_goes_on(trained, tmp_path, run, monk
     run(tmp_path / "whole")
     count, curve = written, load_agent(trained).curve
     assert count > 20
-    for stop_at in (1, 3, 6, count):
+    for stop_at in (1, 3, 7, 10, count):  # at 7 and 10 the last checkpoint is the older one, and there is no newer one
         written, folder = 0, tmp_path / str(stop_at)
         with pytest.raises(KeyboardInterrupt):
             run(folder)

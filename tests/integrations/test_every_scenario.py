@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import importlib
 from pathlib import Path
 
@@ -85,14 +84,3 @@ def test_stable_baselines3_trains_by_the_id(name: str) -> None:
     sb3.DQN("MlpPolicy", gymnasium.make(scenarios.environment_id(name, "discrete")), learning_starts=8, seed=0).learn(
         24
     )
-
-
-def test_one_comparison_goes_over_every_scenario(own_folder: Path) -> None:
-    words = ["--agents", "uncontrolled", "standard", "--actions", "tilt", "policy", "--privacy", "none"]
-    assert main(["compare", *words, "--scenarios", *NAMES, "--output", "out"]) == 0
-    with Path("out/results.csv").open() as stream:
-        rows = list(csv.DictReader(stream))
-    assert len(rows) == 2 * 2 * len(NAMES) and {row["data"] for row in rows} == set(NAMES)
-    for row in rows:
-        expected = 0.0 if row["agent"] == "uncontrolled" else 100.0
-        assert float(row["score"]) == pytest.approx(expected, abs=0.1), row

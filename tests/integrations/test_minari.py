@@ -139,19 +139,6 @@ def test_reference_scores_are_the_ends_of_the_scale(root):
         assert mean == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize(("population", "loads"), [("single", 1), (100, 100)])
-def test_finite_populations_have_the_scores_of_the_mean_field(empty, population, loads):
-    make("--population", population, "--kinds", "standard", "--episodes", 200, "--noise", 0)
-    dataset = minari.load_dataset(f"dp_ensemble/{population}-tilt/standard-v0")
-    assert replay(dataset) == 0.0
-    env = dataset.recover_environment()
-    assert env.unwrapped.population == loads
-    result = evaluate(make_agent("ad-hoc", env), env)
-    assert result.exact and 0 < result.score < 99
-    assert 100 * minari.get_normalized_score(dataset, result.mean_return) == pytest.approx(result.score, abs=1e-6)
-    assert dataset.storage.metadata["episodes_score"] == pytest.approx(100, abs=10)
-
-
 # ------------------------------------------------------------------ what is stored
 def test_data_sets_say_how_they_were_made_and_replay_gives_the_stored_rewards(root):
     assert sorted(minari.list_local_datasets()) == sorted(f"{NAME}/{kind}-v0" for kind in make_dataset.KINDS)
@@ -188,25 +175,6 @@ def test_medium_of_a_scenario_is_apg_stopped_at_fifty(empty):
     assert 50 <= data.storage.metadata["behaviour_scores"]["medium"] < 70
     assert data.storage.metadata["learner"] == "apg" and "apg, stopped" in data.storage.metadata["description"]
     assert replay(data) == 0.0
-
-
-def test_same_command_same_data(empty):
-    for name in ("one", "two"):
-        make("--action", "price", "--kinds", "medium", "--episodes", 5, "--name", name)
-    one, two = (
-        np.array([e.actions for e in minari.load_dataset(f"dp_ensemble/{name}/medium-v0").iterate_episodes()])
-        for name in ("one", "two")
-    )
-    assert one.shape == (5, 18, 1) and np.array_equal(one, two)
-
-
-def test_price_mode_has_no_standard(empty, capsys):
-    make("--action", "price", "--episodes", 6)
-    assert sorted(minari.list_local_datasets()) == [
-        f"dp_ensemble/meanfield-price/{kind}-v0" for kind in ("ad-hoc", "medium", "mixed", "uncontrolled")
-    ]
-    assert main(["dataset", "--action", "price", "--kinds", "standard"]) == 2
-    assert "pass action='tilt'" in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------ privacy
@@ -308,10 +276,3 @@ def test_killed_process_leaves_no_half_data_set(empty):
 
 
 # ------------------------------------------------------------------ learning
-@pytest.mark.parametrize("kind", ["uncontrolled", "medium"])
-def test_a_clone_is_as_good_as_what_it_imitates(root, kind):
-    """What the recorded policy scores is stored with the data; where PPO first passes 50 depends on its settings."""
-    imitated = minari.load_dataset(f"{NAME}/{kind}-v0").storage.metadata["behaviour_scores"][kind]
-    arguments = behaviour_cloning.parse(["--dataset", f"{NAME}/{kind}-v0", "--seeds", "0", "1"])
-    for result in behaviour_cloning.run(arguments):
-        assert result.score == pytest.approx(imitated, abs=5)

@@ -15,7 +15,6 @@ import ray
 from gymnasium.vector import AutoresetMode
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
-from ray.rllib.utils.error import UnsupportedSpaceException
 from ray.rllib.utils.spaces.space_utils import unsquash_action
 
 from dp_ensemble_env import scenarios
@@ -121,16 +120,6 @@ def test_recorded_episodes_are_those_of_single_environments(population: str | in
     check_replay(episodes, config, SEED)
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_every_vector_mode_records_the_same(mode: str) -> None:
-    native = sampled(configure(num_envs=2, population=100), rounds=2)
-    other = sampled(configure(num_envs=2, population=100, mode=mode), rounds=2)
-    assert len(native) == len(other) == 4
-    for one, two in zip(native, other, strict=True):
-        np.testing.assert_array_equal(one.get_observations(), two.get_observations())
-        np.testing.assert_array_equal(one.get_rewards(), two.get_rewards())
-
-
 def test_fragments_cover_every_step_and_no_reset() -> None:
     config = configure(num_envs=4)
     runner = SingleAgentEnvRunner(config=config, worker_index=0)
@@ -149,11 +138,6 @@ def test_fragments_cover_every_step_and_no_reset() -> None:
     for parts in whole.values():
         times = np.concatenate([part.get_infos(slice(1, None)) for part in parts])
         assert [info["time"] for info in times] == list(range(1, len(times) + 1))
-
-
-def test_matrices_are_refused_by_the_networks() -> None:
-    with pytest.raises(UnsupportedSpaceException, match=r"multiple dimensions \(20, 20\)"):
-        SingleAgentEnvRunner(config=configure(action="policy"), worker_index=0)
 
 
 def test_remote_runners_make_the_environment_and_share_one_release(cluster: None) -> None:

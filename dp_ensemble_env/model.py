@@ -209,32 +209,16 @@ class EnsembleModel:
         )
 
     def __repr__(self) -> str:
-        facts = dict(self._facts)
-        loads = f"{facts['buildings']} building{'' if self.buildings == 1 else 's'}"
-        more = "".join(f", {facts[name]}" for name in ("contexts", "coupling") if name in facts)
-        sizes = f"{facts['levels']} levels, {facts['decisions']}, {loads}, {facts['discomfort penalty']}{more}"
-        return f"EnsembleModel({sizes})"
-
-    def _repr_html_(self) -> str:
-        from dp_ensemble_env.tools.console import card
-
-        event = "none" if self.event is None else repr(self.event).removeprefix("EventTimeline(").removesuffix(")")
-        return card("EnsembleModel", [*self._facts, ("event", event), *(("note", note) for note in self.notes)])
-
-    @property
-    def _facts(self) -> list[tuple[str, str]]:
-        """Sizes and settings, all of them public."""
-        steps = f"{self.horizon} step{'' if self.horizon == 1 else 's'} of {minutes(self.times[1] - self.times[0])}"
-        return [
-            ("levels", f"{self.n_states:,}"),
-            ("decisions", f"{steps} from {clock(self.times[0])}"),
-            ("buildings", f"{self.buildings:,}"),
-            ("discomfort penalty", f"${self.discomfort_penalty:g} per nat"),
-            *([] if self.context is None else [("contexts", f"{self.n_contexts} contexts")]),
-            *([] if self.coupling is None else [("coupling", f"coupled by a {self.coupling.kind}")]),
-            *([] if self.support is None else [("declared public", "which decisions are possible in each state")]),
-            *([] if self.ties is None else [("declared public", "states in which behaviour is the same")]),
+        start, step = clock(self.times[0]), minutes(self.times[1] - self.times[0])
+        facts = [
+            f"{self.n_states:,} levels",
+            f"{self.horizon} step{'s' * (self.horizon > 1)} of {step} from {start}",
+            f"{self.buildings:,} building{'s' * (self.buildings > 1)}",
+            f"${self.discomfort_penalty:g} per nat",
+            *([] if self.context is None else [f"{self.n_contexts} contexts"]),
+            *([] if self.coupling is None else [f"coupled by a {self.coupling.kind}"]),
         ]
+        return f"EnsembleModel({', '.join(facts)})"
 
     # ------------------------------------------------------------ derived values
     @property

@@ -15,11 +15,10 @@ import dp_ensemble_env as dpe
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.chain.event import Tariff
 from dp_ensemble_env.control import cost, lsmdp, policies
-from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
+from dp_ensemble_env.envs import EnsembleVectorEnv
 from dp_ensemble_env.meter import PowerSeries
 from dp_ensemble_env.privacy import DirichletEvent, mechanism
 from dp_ensemble_env.reporting.score import event_outcome
-from dp_ensemble_env.scenarios.campus import campus_chain, campus_event
 
 MODEL = random_model(0, n=3, horizon=2, density=1.0)
 EVENT = DirichletEvent(5.0, 0.0, (3, 3, 3))
@@ -116,15 +115,3 @@ SERIES = PowerSeries(
 )
 def test_repr(thing, text):
     assert repr(thing) == text
-
-
-def test_cards_for_notebooks_hold_the_sizes_and_the_notes_escaped():
-    cards = {
-        campus_event(): ("EnsembleModel", "20", "18 steps of 15 min from 2018-07-02 10:30", "$15 per nat"),
-        EnsembleEnv("campus-event"): ("EnsembleEnv", "20 states", "tilt mode", "true behaviour"),
-        campus_chain(): ("MarkovChain", "20", "127", "9,887"),
-        SERIES: ("PowerSeries", "hall.csv", "1 interval in 1 gap", "Kept: 1 &lt;negative&gt; reading."),
-    }
-    for thing, words in cards.items():
-        html = thing._repr_html_()
-        assert html.startswith("<table") and all(f">{word}<" in html for word in words), html

@@ -83,17 +83,8 @@ class MarkovChain:
             object.__setattr__(self, name, array)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{value} {name}' for name, value in self._sizes)})"
-
-    def _repr_html_(self) -> str:
-        from dp_ensemble_env.tools.console import card
-
-        return card(type(self).__name__, self._sizes)
-
-    @property
-    def _sizes(self) -> list[tuple[str, str]]:
         moves, seen = int((self.default > 0).sum()), int(self.counts.sum())
-        return [("levels", f"{self.n_states:,}"), ("possible moves", f"{moves:,}"), ("transitions seen", f"{seen:,}")]
+        return f"{type(self).__name__}({self.n_states:,} levels, {moves:,} possible moves, {seen:,} transitions seen)"
 
     @property
     def n_states(self) -> int:

@@ -59,25 +59,16 @@ class BatchView:
         self._spec = spec
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(text for _, text in self._facts)})"
-
-    def _repr_html_(self) -> str:
-        from dp_ensemble_env.tools.console import card
-
-        return card(type(self).__name__, self._facts)
-
-    @property
-    def _facts(self) -> list[tuple[str, str]]:
-        """Sizes and settings, all of them public."""
         batch, copies, number = self._batch, getattr(self, "num_envs", None), self.population
-        return [
-            *([] if copies is None else [("copies", f"{copies} at a time")]),
-            ("states", f"{batch.model.n_states:,} states"),
-            ("decisions", f"{batch.model.horizon} steps"),
-            ("population", "mean field" if number is None else f"{number:,} load{'s' * (number > 1)}"),
-            ("actions", f"{batch.mode} mode"),
-            ("behaviour", "true behaviour" if self.release is None else f"{self.release.event.type} release"),
+        facts = [
+            *([] if copies is None else [f"{copies} at a time"]),
+            f"{batch.model.n_states:,} states",
+            f"{batch.model.horizon} steps",
+            "mean field" if number is None else f"{number:,} load{'s' * (number > 1)}",
+            f"{batch.mode} mode",
+            "true behaviour" if self.release is None else f"{self.release.event.type} release",
         ]
+        return f"{type(self).__name__}({', '.join(facts)})"
 
     @property
     def model(self) -> EnsembleModel:

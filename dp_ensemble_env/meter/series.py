@@ -111,13 +111,6 @@ class PowerSeries:
         source = f"{self.source!r}, " if self.source else ""
         return f"PowerSeries({source}{self._period}, {self.missing:,} missing)"
 
-    def _repr_html_(self) -> str:
-        from dp_ensemble_env.tools.console import card
-
-        missing = f"{plural(self.missing, 'interval')} in {plural(len(self.gaps), 'gap')}"
-        rows = [("source", self.source or "not named"), ("readings", self._period), ("missing", missing)]
-        return card("PowerSeries", [*rows, *(("note", note) for note in self.notes)])
-
     @property
     def _period(self) -> str:
         return (

@@ -20,7 +20,6 @@ from dp_ensemble_env.control.policies import solve_standard
 from dp_ensemble_env.control.returns import mean_power, policy_return, shares, state_returns
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.tables import number_text, plain
-from dp_ensemble_env.tools.console import card
 from dp_ensemble_env.tools.validation import check_instance
 
 FloatArray = NDArray[np.float64]
@@ -104,10 +103,6 @@ class Outcome:
             f"Outcome(score={number_text(self.score, 2)}{error}, mean_return={number_text(self.mean_return, 2)}, "
             f"gap={number_text(self.gap, 2)}, curtailed_kwh={number_text(self.curtailed_kwh, 0)}, {how})"
         )
-
-    def _repr_html_(self) -> str:
-        rows = [(label, f"{number} {remark}") for label, number, remark in self.lines()]
-        return card("Outcome", [*rows, ("privacy", self.privacy)])
 
 
 def event_outcome(model: EnsembleModel, policy: Any) -> Outcome:

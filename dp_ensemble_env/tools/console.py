@@ -15,7 +15,6 @@ import sys
 import threading
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from html import escape
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -209,21 +208,3 @@ def _line(task: Task) -> Text:
     share = f"{task.percentage:.0f} %" if task.total else ""
     parts = (task.description, share, task.fields["note"], f"{timedelta(seconds=round(seconds))} {word}")
     return Text(", ".join(part for part in parts if part), no_wrap=True, overflow="ellipsis")
-
-
-# ------------------------------------------------------------------ notebooks
-def card(title: str, rows: Iterable[tuple[str, str]]) -> str:
-    """Return a titled list of properties as HTML, for an object's `_repr_html_`.
-
-    Colours are inherited, so the card can be read in light and dark notebooks.
-    """
-    plain = 'style="text-align: left; font-weight: normal; opacity: 0.7"'
-    lines = [
-        '<table style="border: 0; border-collapse: collapse; color: inherit; background: none">',
-        '<caption style="caption-side: top; text-align: left; color: inherit; font-weight: bold">'
-        f"{escape(title)}</caption>",
-    ]
-    for name, value in rows:
-        cells = f'<th {plain}>{escape(name)}</th><td style="text-align: left">{escape(value)}</td>'
-        lines.append(f'<tr style="background: none">{cells}</tr>')
-    return "\n".join([*lines, "</table>"])

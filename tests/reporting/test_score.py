@@ -83,6 +83,5 @@ def test_words_and_json():
     assert outcome.lines()[:2] == [("score", "0.00", "± 0.13, 2,000 episodes"), ("earned", "-1,234.57", "$/load")]
     labels = [label for label, *_ in outcome.lines()]  # what is not there has no line
     assert "return" in labels and not any("gap" in label or "bill" in label for label in labels)
-    assert "that of &lt;one&gt; release" in outcome._repr_html_() and "38,516 kWh" in outcome._repr_html_()
     content = json.loads(json.dumps(outcome.to_dict(), allow_nan=False))
     assert content["gap"] is None and content["power_kw"] == [1.0, 2.0] and content["score"] == -0.001

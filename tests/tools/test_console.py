@@ -9,7 +9,7 @@ import time
 import pytest
 
 from dp_ensemble_env.tools import console
-from dp_ensemble_env.tools.console import Progress, card
+from dp_ensemble_env.tools.console import Progress
 
 
 class Terminal(io.StringIO):
@@ -93,9 +93,3 @@ def test_numbers_are_never_cut(capsys):
     assert max(map(len, lines)) <= 80
     (row,) = [line for line in lines if line.startswith("court")]
     assert row.split() == ["court", "40", "12.25", "13.25", "14.25", "15.25"]
-
-
-def test_cards_escape_and_set_no_colour():
-    text = card("<b>", [("a & b", '"1" < 2')])
-    assert "&lt;b&gt;" in text and "a &amp; b" in text and "&quot;1&quot; &lt; 2" in text
-    assert not re.search(r"#[0-9a-f]{3}|rgb", text)

@@ -102,7 +102,7 @@ def test_release_of_a_meter_file(run, tmp_path):
     words += ["--ledger", tmp_path / "l.jsonl", "--privacy", "dirichlet:k=50,floor=0.05"]
     status, out, err = run("release", "--meter", meter, *words)
     assert status == 0, err
-    assert Release.load(tmp_path / "m.json").floor == 0.05 and "Privacy: (" in out
+    assert Release.load(tmp_path / "m.json").event.floor == 0.05 and "Privacy: (" in out
 
 
 def test_release_of_a_fleet_protects_a_participant(run, tmp_path):

@@ -301,6 +301,10 @@ def test_an_object_in_use_notices_that_its_file_shrank_or_changed(tmp_path):
     path.write_text("".join(lines) + lines[1])
     with pytest.raises(ValueError, match="entry 5"):
         ledger.record(PLAN, 0.03)
+    path.write_text("".join(lines))
+    head_of(path).write_text('{"entries": 4, "chain": "another"}')
+    with pytest.raises(ValueError, match="entry 4 of the ledger .* is not the one that its head knows"):
+        ledger.record(PLAN, 0.03)
 
 
 def test_headers_of_another_version_or_lacking_a_field_and_lost_heads_are_refused(tmp_path):

@@ -177,8 +177,7 @@ class Renderer:
         self._path(points, BLUE, 3)
         self._pygame.draw.circle(self._canvas, BLUE, points[-1], 4)
         self._key(axes.right, axes.top - 16, names)
-        if begins is not None:  # into the shade, above everything else
-            self._text("event", (begins + 7, axes.bottom - 18), 15, GREY)
+        self._name_event(axes, begins)
 
     def _prices(self, scene: Scene) -> None:
         model, price = scene.model, scene.price
@@ -221,6 +220,11 @@ class Renderer:
         x1, _ = axes.at(inside[-1], axes.y[0])
         self._pygame.draw.rect(self._canvas, WINDOW, (x0, axes.top, x1 - x0, axes.bottom - axes.top))
         return x0
+
+    def _name_event(self, axes: _Axes, begins: int | None) -> None:
+        """Write "event" into the shade, above everything else."""
+        if begins is not None:
+            self._text("event", (begins + 7, axes.bottom - 18), 15, GREY)
 
     # ------------------------------------------------------------ strokes
     def _frame(self, axes: _Axes, title: str, ticks: list[float], form: str) -> None:

@@ -25,6 +25,7 @@ def test_doing_nothing_scores_zero(name):
     while not game.done:
         state = game.step(0.0)
         assert {len(power) for power in state["power"].values()} == {game.time + 1}
+        assert state["points"]["you"] == pytest.approx(0.0, abs=1e-6)
         json.dumps(state, allow_nan=False)
     assert game.score == pytest.approx(0.0, abs=1e-6) and game.points("optimum") == pytest.approx(100.0)
     np.testing.assert_allclose(game.days["you"].power, game.days["uncontrolled"].power)

@@ -58,8 +58,8 @@ figure, axes = plt.subplots(figsize=(5, 3), layout="constrained")
 axes.plot(mine, "o", label="my agent")
 axes.plot(row.without_data, "x", label="without data")
 axes.axhline(100, color="0.6", ls="--", label="optimum")
-axes.set(xlabel="test instance", ylabel="score", xticks=range(0, len(mine), 5))
-axes.legend(loc="lower right")
+axes.set(xlabel="test instance", ylabel="score", xticks=range(0, len(mine), 5), ylim=(0, 105))
+axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
 plt.show()
 
 # %% [markdown]

@@ -158,6 +158,8 @@ def test_the_plan_without_data_is_the_textbooks_or_a_fixed_walks():
         assert Prober(model).public_guess() == pytest.approx(by_policy, abs=1e-6)
         assert score_without_data(model) == pytest.approx(by_policy, abs=1e-6)
         assert recorded(name)[0].public_guess == pytest.approx(by_policy, abs=1e-4)
+    played = score_without_data(scenarios.make("spot"))  # that plan leaves the box of the actions
+    assert recorded("spot")[0].public_guess == pytest.approx(played, abs=1e-4)
 
 
 # ------------------------------------------------------------------ the record

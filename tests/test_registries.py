@@ -97,6 +97,18 @@ def test_an_event_that_nobody_priced_is_refused():
     assert not ledger.entries
 
 
+def test_a_process_without_the_code_reads_the_release_and_composes_the_ledger(tmp_path):
+    ledger = PrivacyLedger(tmp_path / "ledger.jsonl")
+    release = ledger.release(mechanism("coin:epsilon=0.5"), np.array([[0.9, 0.1], [0.2, 0.8]]), rng=0)
+    release.save(tmp_path / "release.json")
+    code = (
+        "from dp_ensemble_env.privacy import PrivacyLedger, Release, mechanisms; assert 'coin' not in mechanisms.names();"
+        "print(PrivacyLedger('ledger.jsonl').spent(1e-6), Release.load('release.json').digest)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.split() == [str(ledger.spent(1e-6)), release.digest], done.stderr
+
+
 # ------------------------------------------------------------------ names
 def test_names_are_taken_once_and_mistakes_are_named():
     with pytest.raises(ValueError, match="the mechanism 'coin' exists already"):

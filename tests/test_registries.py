@@ -102,7 +102,8 @@ def test_a_process_without_the_code_reads_the_release_and_composes_the_ledger(tm
     release = ledger.release(mechanism("coin:epsilon=0.5"), np.array([[0.9, 0.1], [0.2, 0.8]]), rng=0)
     release.save(tmp_path / "release.json")
     code = (
-        "from dp_ensemble_env.privacy import PrivacyLedger, Release, mechanisms\nassert 'coin' not in mechanisms.names()\n"
+        "from dp_ensemble_env.privacy import PrivacyLedger, Release, mechanisms\n"
+        "assert 'coin' not in mechanisms.names()\n"
         "print(PrivacyLedger('ledger.jsonl').spent(1e-6), Release.load('release.json').digest)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""Write the data files of the package: ``python scripts/data.py samples`` or ``signals [NAME ...]``.
+"""Write the data files of the package: ``python scripts/data.py samples``, ``signals [NAME ...]``, ``probes NAME ...``.
 
 samples
     meter files in ``dp_ensemble_env/samples``, simulated from fixed seeds. The twelve participants are the synthetic
@@ -8,6 +8,9 @@ signals
     directions and units of the default action mode, from eight instances of each scenario that nobody plays, in
     ``dp_ensemble_env/envs/signals.json``: of all scenarios, or of the named ones, when one is added or gets a new
     version.
+probes
+    scores of simple controllers on the first three training instances of the named scenarios, in
+    ``dp_ensemble_env/scenarios/probes.json``; then run ``make scenario-pages``.
 """
 
 from __future__ import annotations
@@ -22,7 +25,9 @@ from numpy.typing import NDArray
 from dp_ensemble_env import samples, scenarios
 from dp_ensemble_env.chain import resample
 from dp_ensemble_env.envs import signals
+from dp_ensemble_env.experiments import probes
 from dp_ensemble_env.scenarios.campus import campus_building
+from dp_ensemble_env.tools.console import Progress
 
 HOUR = np.timedelta64(3600, "s")
 #: Name, size relative to the campus building, spread of the daily activity, and kind.
@@ -140,11 +145,25 @@ def write_signals(names: list[str]) -> None:
     signals.RECORD.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
+def write_probes(names: list[str]) -> None:
+    """Compute and record the probes of scenarios; the worth of memories is shown for the first instance."""
+    for name in names:
+        found = []
+        for instance in range(3):
+            with Progress(f"{name} {instance}") as monitor:
+                memories = instance == 0 and bool(scenarios.memories(name))
+                model = scenarios.make(name, instance=instance)
+                found.append(probes.probe(model, monitor=monitor, memories=memories))
+        probes.record({name: found})
+
+
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["samples"]:
             write_samples(samples.path("fleet.csv").parent)
         case ["signals", *names]:
             write_signals(names)
+        case ["probes", _, *_]:
+            write_probes(sys.argv[2:])
         case _:
             sys.exit(__doc__)

@@ -424,7 +424,7 @@ def test_what_spends_cannot_be_copied(tmp_path):
     twin = pickle.loads(pickle.dumps(ledger)).record(PLAN, 0.03)  # with a file the copy goes on writing to it
     assert ledger.releases == twin.releases == PrivacyLedger(tmp_path / "ledger.jsonl").releases == 2
     for text in ("", "[]", '{"format": "dp-ensemble-ledger", "version": 1}'):
-        with pytest.raises(ValueError, match="no ledger"):
+        with pytest.raises(ValueError, match="not a ledger"):
             PrivacyLedger.from_json(text)
 
 

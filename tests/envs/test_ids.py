@@ -101,23 +101,6 @@ def test_the_spec_tells_the_horizon(name: str) -> None:
         gymnasium.make_vec(scenarios.environment_id(name), num_envs=3, max_episode_steps=5)
 
 
-def episode(env: gymnasium.Env, action: np.ndarray | None = None) -> list:
-    env.reset(seed=1)
-    steps: list = []
-    while not steps or not (steps[-1][2] or steps[-1][3]):
-        steps.append(env.step(env.action_space.sample() if action is None else action))
-    return steps
-
-
-def test_wrappers_of_others() -> None:
-    wrappers = gymnasium.wrappers
-    bare = gymnasium.make(CAMPUS)
-    again = wrappers.TimeLimit(bare.unwrapped, bare.spec.max_episode_steps)  # as d3rlpy does for Minari
-    assert len(episode(again)) == 18 and episode(again)[-1][2]
-    rescaled = wrappers.RescaleAction(gymnasium.make(CAMPUS), np.float32(-0.1), np.float32(0.7))
-    assert len(episode(rescaled, np.full(20, 0.7, np.float32))) == 18  # rounding at a corner is no reason to warn
-
-
 # ------------------------------------------------------------------ vectorisers
 @pytest.mark.parametrize("kind", ["sync", "async", "vector_entry_point"])
 def test_every_vectoriser_gives_single_environments_that_share_a_release(kind: str) -> None:

@@ -228,13 +228,11 @@ def test_unknown_options_are_ignored_and_named_once(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"model": None}, "model must be an EnsembleModel"),
         ({"model": "campus-evnt"}, "did you mean 'campus-event'"),
         ({"scenario": "spot"}, "use another id, or EnsembleEnv"),
         ({"privacy": "diriclet:k=50"}, "did you mean 'dirichlet'"),
         ({"population": "meanfield"}, "did you mean 'mean-field'"),
         ({"population": 0}, "at least 1"),
-        ({"action": "tilts"}, "did you mean 'tilt'"),
         ({"reward": "nats"}, "unknown reward 'nats'"),
         ({"render_mode": "rgb_arrray"}, "did you mean 'rgb_array'"),
     ],

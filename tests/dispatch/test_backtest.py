@@ -71,13 +71,6 @@ def test_ranges_hold_what_they_promise_on_the_samples(fleet):
     assert set(coverage([narrow]).values()) == {0.0}
 
 
-def test_command(tmp_path, capsys):
+def test_command(tmp_path):
     assert main(["backtest", "--days", "5", "--json", str(tmp_path / "x.json")]) == 0
-    out = capsys.readouterr().out
-    assert "campus: 5 days without an event" in out and "follows the day" in out
-    assert "day ahead, hot days" in " ".join(out.split())
-    assert max(map(len, out.splitlines())) <= 80
-    content = json.loads((tmp_path / "x.json").read_text())
-    assert set(content["campus"]["methods"]) == set(METHODS)
-    assert main(["backtest", "--scenario", "spot"]) == 2
-    assert "--scenario" in capsys.readouterr().err
+    assert set(json.loads((tmp_path / "x.json").read_text())["campus"]["methods"]) == set(METHODS)

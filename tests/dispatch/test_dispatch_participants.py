@@ -102,11 +102,3 @@ def test_a_dead_meter_and_a_new_customer_are_left_out_and_the_others_go_on(tmp_p
     assert "good_kW" in shown.out and "new_kW" not in shown.out and "customer baseline" in shown.out
     # Zeros from two weeks before the event on would pass the gate, but there is no baseline from May.
     refuses("shows zero or nothing", participants, replace(settings, column="dead_kW"))
-
-
-def test_meters_that_cannot_be_used_are_named_once(tmp_path, capsys):
-    unnamed = tmp_path / "plain.csv"
-    unnamed.write_text("time,a,b\n2018-06-01 00:00,1,2\n2018-06-01 01:00,2,3\n", encoding="utf-8")
-    assert main(["plan", "--meter", str(unnamed), "--output", str(tmp_path / "out")]) == 2
-    (told,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith(("note", "dp-ensemble")))
-    assert "none of the 2 meters can be used. For one:" in told and "unit=" in told

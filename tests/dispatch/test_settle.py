@@ -88,6 +88,7 @@ def test_ten_of_ten_worked_by_hand():
     np.testing.assert_allclose(settled.baseline, 104.5)
     assert settled.source.factor == pytest.approx(1.2)
     assert settled.delivered("adjusted") == pytest.approx(4 * (1.2 * 104.5 - 80.0))
+    assert payment(45.4, 4.0, terms, None)["payment"] == pytest.approx(0.5 * 4 * 45.4)
     assert sorted(settled.source.chosen) == [str(day) for day in weekdays]
     # An hour without a reading delivers nothing by this rule, and is flagged; by Con Edison's it is refused.
     kw[times == np.datetime64("2018-07-02T12")] = np.nan
@@ -116,20 +117,6 @@ def test_the_days_behind_a_baseline_are_told(bank):
     assert settled.flags == ("zero", "frozen", "frozen", "frozen")
 
 
-def test_command(fleet, tmp_path, capsys):
-    words = ["settle", "--meter", fleet.meter, "--date", "2018-08-15", "--json", str(tmp_path / "s.json")]
-    assert main([*words, "--contracted-kw", "781", "--programme", "ten-of-ten"]) == 0
-    out = capsys.readouterr().out
-    assert max(map(len, out.splitlines())) <= 80
-    assert "All 12 together" in out and "ten of ten, adjusted baseline" in out
-    content = json.loads((tmp_path / "s.json").read_text())
-    kwh = content["total"]["delivered_against_adjusted_kwh"]
-    assert content["money"]["payment"] == pytest.approx(0.5 * kwh)
-    one = content["participants"][0]
-    total = sum(row["adjusted_kw"] - row["metered_kw"] for row in one["intervals"])
-    assert total == pytest.approx(one["delivered_against_adjusted_kwh"], abs=0.01)
-
-
 # Programmes -----------------------------------------------------------------
 def test_payment_by_hand():
     terms = programme("csrp")
@@ -151,8 +138,4 @@ def test_another_programme_is_a_file(tmp_path):
     assert (terms.name, terms.energy, terms.reservation, terms.days) == ("mine", 0.25, 0.0, 3)
     file.write_text("[mine]\nenergi = 0.25\n")
     refuses("unknown term of the programme .* 'energi' .did you mean 'energy'", programme, str(file))
-    file.write_text("[a]\n[b]\n")
-    refuses("the table of one programme", programme, str(file))
     refuses("unknown programme 'csp'", programme, "csp")
-    refuses("reservation", Programme, name="x", reservation=-1.0)
-    refuses("adjust_from", Programme, name="x", adjust_from=1.0, adjust_until=2.0)

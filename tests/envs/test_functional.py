@@ -150,13 +150,6 @@ def test_actions_are_clipped_to_their_box_and_mean_policies(mode: str) -> None:
         np.testing.assert_allclose(nats, divergences(expected, default), rtol=1e-9, atol=1e-11)
 
 
-def test_draws_by_their_cumulated_weights() -> None:
-    weights, xp = np.array([0.0, 0.25, 0.0, 0.5, 0.25, 0.0]), functional._namespace(functional.make(EVERYTHING))
-    for spot, index in ((0.0, 1), (0.2, 1), (0.25, 3), (0.7, 3), (0.75, 4), (1 - 1e-16, 4), (1.0, 5)):
-        assert functional._draw(xp, weights, np.asarray(spot)) == index
-    assert functional._draw(xp, 7 * weights[None], np.array([0.3])).tolist() == [3]
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_dollars_are_utility_less_discomfort_and_the_cost_of_a_coupling(kind: str) -> None:
     model = general_model(kind)

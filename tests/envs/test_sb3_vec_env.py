@@ -58,11 +58,6 @@ def test_ids_and_options(adapter) -> None:
         envs.reset()
 
 
-def test_what_it_cannot_do_is_refused(adapter) -> None:
+def test_environments_of_others_are_refused(adapter) -> None:
     with pytest.raises(ValueError, match="unknown environment"):
         adapter(2, "CartPole-v1")
-    envs = adapter(2, "dp_ensemble/Spot-v1")
-    with pytest.raises(ValueError, match="no actions"):
-        envs.step_wait()
-    with pytest.raises(ValueError, match="cannot set"):
-        envs.set_attr("model", None)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from helpers import TiltEnv, TiltVectorEnv, random_chain, random_model
@@ -12,7 +10,6 @@ from scipy import stats
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.context import Context
-from dp_ensemble_env.control.lsmdp import evaluate_policy
 from dp_ensemble_env.control.policies import solve_standard
 from dp_ensemble_env.envs import functional, step
 from dp_ensemble_env.envs.actions import action_scale
@@ -48,7 +45,10 @@ def compare(
     steps: int | None = None,
     reward: str = "points",
 ) -> None:
-    """Follow two sub-environments through two episodes by the pure functions, fed with the same random numbers."""
+    """Follow two sub-environments through two episodes by the pure functions, fed with the same random numbers.
+
+    Those of contexts and starts come from the seed alone: neither population nor mode nor actions change them.
+    """
     envs = TiltVectorEnv(2, model, population, mode, reward=reward, infos="all")
     params, keys = functional.make(envs), [EpisodeKey(model, seed + i) for i in range(2)]
     observations, infos = envs.reset(seed=seed)
@@ -162,21 +162,6 @@ def test_the_optimal_return_is_that_of_the_solver(kind: str) -> None:
         assert env.reset(options={"state": 4})[1]["optimal_return"] == pytest.approx(best, rel=1e-12)
 
 
-def test_any_policy_earns_what_policy_evaluation_says() -> None:
-    for seed in range(6):
-        kind = ("plain", "nature", "nature by time")[seed % 3]
-        model, rng = general_model(kind, seed), np.random.default_rng(seed)
-        policy = model.default_policy * rng.gamma(1.0, size=model.default_policy.shape)
-        policy /= policy.sum(axis=-1, keepdims=True)
-        cost = evaluate_policy(
-            policy, model.default, model.utility, model.discomfort_penalty, nature=model.tables().nature[:, 0]
-        )
-        env = TiltEnv(model, action="policy")
-        for state in range(N):
-            expected = -cost[0, state] - model.utility[0, state]
-            assert play(env, policy, state=state) == pytest.approx(expected, rel=1e-10)
-
-
 def test_the_optimum_lies_inside_the_box(campus: EnsembleModel) -> None:
     models = [random_model(seed, n=2 + seed % 9, horizon=1 + seed % 7, varying=seed % 2 == 1) for seed in range(20)]
     for model in (*models, *map(general_model, KINDS), campus.override(discomfort_penalty=0.5)):
@@ -200,24 +185,6 @@ def test_a_start_from_a_distribution(campus: EnsembleModel) -> None:
     assert set(np.flatnonzero(envs.occupancy.sum(axis=0))) == {3, 9}
     assert envs.occupancy[:, 9].mean() == pytest.approx(0.75, abs=6 * np.sqrt(0.1875 / 200_000))
     np.testing.assert_allclose(envs.occupancy[:, 9].var(), 0.1875 / 100, rtol=0.2)  # each load on its own
-
-
-def test_contexts_and_starts_depend_on_the_seed_alone() -> None:
-    """Neither population nor mode nor actions change those of the first and later episodes."""
-    model, paths = general_model("everything"), []
-    for population, mode in itertools.product(("mean-field", "single", 7), MODES):
-        envs = TiltVectorEnv(3, model, population, mode)
-        seen, (observation, infos) = [], envs.reset(seed=11)
-        envs.action_space.seed(len(paths))
-        for _ in range(3 * (T + 1)):
-            start = observation[:, :N] * (infos["time"] == 0)[:, None]
-            seen.append(np.column_stack([infos["time"], infos["context"], start]))
-            observation, _, _, _, infos = envs.step(envs.action_space.sample())
-        paths.append(np.array(seen))
-    for path in paths[1:]:
-        np.testing.assert_array_equal(path, paths[0])
-    contexts = paths[0][..., 1].reshape(3, T + 1, 3).transpose(0, 2, 1).reshape(9, -1)
-    assert len({tuple(path) for path in contexts}) > 5
 
 
 @pytest.mark.parametrize("population", ["mean-field", 9])
@@ -279,8 +246,6 @@ def test_what_cannot_be_played_side_by_side_is_refused() -> None:
         TiltEnv("spot", instance=None, privacy="dirichlet:k=50,floor=0.01")
     with pytest.raises(ValueError, match="equal numbers of states"):
         TiltEnv([random_model(0, n=4), random_model(1, n=5)])
-    with pytest.raises(ValueError, match="at least one EnsembleModel"):
-        TiltEnv([])
     with pytest.raises(ValueError, match="leave them out"):
         TiltEnv([random_model(0)], instance=None)
 
@@ -288,20 +253,16 @@ def test_what_cannot_be_played_side_by_side_is_refused() -> None:
 # ------------------------------------------------------------------ odd models
 def odd_models() -> dict[str, EnsembleModel]:
     rng = np.random.default_rng(0)
-    deterministic = random_chain(rng, 5)
-    deterministic[2] = np.eye(5)[4]
     unreachable = random_chain(rng, 5, density=1.0)
     unreachable[:, 0] = 0.0
     unreachable /= unreachable.sum(axis=1, keepdims=True)
     utility = -rng.uniform(0, 30, (5, 5))
     tiny = np.array([[1 - 1e-300, 1e-300], [1e-12, 1 - 1e-12]])
     return {
-        "deterministic row": EnsembleModel(deterministic, np.arange(5.0), utility, 4.0),
         "unreachable state": EnsembleModel(unreachable, np.arange(5.0), utility, 4.0),
         "identity": EnsembleModel(np.eye(5), np.arange(5.0), utility, 4.0),
         "n = 1": EnsembleModel(np.ones((1, 1)), [3.0], -np.ones((4, 1)), 4.0),
         "n = 200": random_model(1, n=200, horizon=3, density=0.02),
-        "equal utilities": EnsembleModel(random_chain(rng, 4), np.arange(4.0), np.zeros((4, 4)), 1.0),
         "tiny entries": EnsembleModel(tiny, [1.0, 2.0], -rng.uniform(0, 9, (4, 2)), 1.0),
         "low penalty": random_model(4, n=9, horizon=8, density=0.1, varying=True).override(discomfort_penalty=0.05),
         "rows off by 1e-9": EnsembleModel(random_chain(rng, 4) * (1 + 5e-9), np.arange(4.0), -np.ones((4, 4)), 1.0),

@@ -194,22 +194,19 @@ def test_returned_arrays_are_not_reused() -> None:
 
 def test_uncontrolled_power_is_expected_in_the_contexts_that_came_up() -> None:
     model = general_model("everything")
-    envs = TiltVectorEnv(2, model, "single")
+    envs = TiltVectorEnv(2, model, "single", infos="all")
     envs.reset(seed=0)
-    envs.step(np.full((2, M), 0.5))
+    _, _, _, _, infos = envs.step(np.full((2, M), 0.5))
     tables, moves = model.tables(), model.context.transition
     for i in range(2):
         path = envs._batch.state.path[i]
         shares = envs._batch.state.start[i] @ tables.behaviour[0, path[0]] @ tables.nature[0, path[0]]
         np.testing.assert_allclose(envs.default_occupancy[i], shares, atol=1e-14)
+        saved = (shares - envs.occupancy[i]) @ model.power_kw
+        assert infos["curtailment_kw"][i] == pytest.approx(saved, rel=1e-9) and saved != 0.0
         ahead = sum(
             moves[1][path[1], w] * shares @ tables.behaviour[1, path[1]] @ tables.nature[1, path[1]] for w in range(3)
         )
         found = envs.default_power_kw[i]
         assert found.shape == (T + 1,)
         np.testing.assert_allclose(found[1:3], [shares @ model.power_kw, ahead @ model.power_kw], rtol=1e-12)
-
-
-def test_an_unknown_autoreset_mode_is_refused() -> None:
-    with pytest.raises(ValueError, match="autoreset_mode"):
-        TiltVectorEnv(2, "spot", autoreset_mode="never")

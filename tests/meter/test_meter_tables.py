@@ -84,14 +84,6 @@ def test_con_edison_interval_export(reads):
     reads([6.01, 10.02, 8], CONEDISON, column="avg_demand")
 
 
-def test_campus_scada_newest_first_with_a_repeated_hour(reads):
-    clocks = ("2:00,5", "1:30,4", "1:00,6", "1:30,8", "1:00,2", "0:30,3")
-    series = reads([3, 4, 6, 5], ["DateTime,RealPower,ReactivePower", *(f"11/5/2017 {row},1" for row in clocks)])
-    assert stamps(series)[0] == "2017-11-05 00:30"
-    assert "The file is newest first; it was turned round." in series.notes
-    assert not any("not in order" in note for note in series.notes)
-
-
 def test_a_nameplate_is_not_the_load(file, reads):
     rows = [f"500,{h}" for h in range(1, 6)]
     series = reads(range(1, 6), table("start,transformer_kw,reading", *rows), unit="kWh")

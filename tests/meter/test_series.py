@@ -1,4 +1,4 @@
-"""The series itself: gaps, checks, parts, words."""
+"""The series itself: gaps, checks, parts."""
 
 from __future__ import annotations
 
@@ -38,10 +38,3 @@ def test_between_is_half_open_and_clips_gaps():
     assert part.gaps == (Gap(at("2024-07-01T12:00"), at("2024-07-01T18:00"), 1, "missing"),)
     refuses("choose times from 2024-07-01 00:00 to 2024-07-02 00:00", series.between, "2025-01-01", "2025-01-02")
     refuses("start must be a time", series.between, "noon", "2025-01-02")
-
-
-def test_summary():
-    lines = str(make([1, NAN, 3], source="x.csv", notes=("A note.",))).splitlines()
-    assert lines[0] == "x.csv: 3 intervals of 360 min, 2024-07-01 00:00 to 2024-07-01 18:00"
-    assert lines[1:3] == ["  power: lowest 1, mean 2, highest 3 kW", "  missing: 1 interval in 1 gap"]
-    assert lines[-1] == "  note: A note."

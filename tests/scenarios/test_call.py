@@ -8,18 +8,11 @@ from dp_ensemble_env.scenarios import call
 
 
 def test_a_call_comes_with_notice_and_lasts_an_hour():
-    model = call.call(3)
-    names, rng = np.array(model.context.names), np.random.default_rng(0)
-    steps = np.cumsum(model.context.transition, axis=1)
-    path = [0]
-    for x in rng.random(20_000):
-        path.append(int(np.searchsorted(steps[path[-1]], x)))
-    words = names[path]
-    begins = np.flatnonzero(words[:-8] == "notice 1")
-    assert len(begins) > 100 and (words[begins - 1] == "quiet").all()
-    for offset, word in enumerate(call.CONTEXTS[1:]):
-        assert (words[begins + offset] == word).all()
-    quiet = np.count_nonzero(words[:-1] == "quiet")
-    chance = model.context.transition[0, 1]
-    assert abs(len(begins) / quiet - chance) < 5 * np.sqrt(chance / quiet)
-    assert model.context.start[0] == 1.0
+    """Only when it is quiet may a call begin, only a rest may last; all between takes its course, a step each."""
+    context = call.call(3).context
+    assert context.names == ("quiet", "notice 1", "notice 2", "event 1", "event 2", "event 3", "event 4", "rest")
+    moves = context.transition
+    np.testing.assert_array_equal(moves[1:-1], np.eye(8)[2:])
+    assert (moves[0] > 0).tolist() == [True, True] + 6 * [False] and 0.02 <= moves[0, 1] <= 0.03
+    assert (moves[-1] > 0).tolist() == [True] + 6 * [False] + [True] and 0.06 <= moves[-1, 0] <= 0.1
+    assert context.start[0] == 1.0

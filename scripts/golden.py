@@ -1,13 +1,13 @@
 """Write every number that a change of the code must keep, and compare two such files.
 
-``python scripts/golden.py write FILE.json [--only SECTION ...]`` takes about five minutes, and
-``python scripts/golden.py diff BEFORE.json AFTER.json`` prints what changed. A file has a dictionary for each class:
+``python scripts/golden.py write FILE.json [--only SECTION ...]`` takes about five minutes, and ``python
+scripts/golden.py diff scripts/golden.json FILE.json`` prints what changed. A file has a dictionary for each class:
 
 exact: equal to 1e-6, relative or absolute
 bits: digests and words, equal
 searched: found by a numerical search, equal to 0.01 (scores are of 0 ... 100)
 simulated: a mean and its standard error, equal within three standard errors of the difference
-episode: one episode of a random population whose stream of random numbers may change, for information
+chance: one number of a simulation, for information
 
 Only a change of something exact, or of bits, makes the exit status 1. What is used of the package stands first.
 """
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -34,18 +35,16 @@ import numpy as np
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.agents import evaluate, make_agent
-from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
+from dp_ensemble_env.envs import EnsembleEnv
 from dp_ensemble_env.privacy import Fleet, PrivacyLedger, mechanism
 from dp_ensemble_env.reporting.score import start_values
 
 Numbers = Iterator[tuple[str, str, Any]]  # class, key, value
-ACTIONS, POPULATIONS, EPISODES = ("price", "tilt", "policy", "discrete"), ("mean-field", "single", 30), 2000
+ACTIONS, POPULATIONS = ("price", "tilt", "policy", "discrete"), ("mean-field", "single", 30)
 DIRICHLET = "dirichlet:k=50,floor=0.05"
 # With epsilon = 1 and 300 participants many releases are the public guess; with 100 the noise shows.
 FLEET = tuple(f"{name}:epsilon={epsilon}" for name in ("gaussian", "laplace", "posterior") for epsilon in (1, 100))
 VALIDATED = ("campus-event", "spot", "feeder")
-# Finite populations: their random episodes may come from another stream after a change.
-NEW_STREAM = tuple(scenarios.names())
 
 
 # ------------------------------------------------------------------ what touches the package's interface
@@ -60,16 +59,6 @@ def planner_scores(scenario: str) -> dict[str, float]:
     names = {name: name for name in ("uncontrolled", "best-price", "myopic", "standard")}
     names["public-guess"] = "without-data"
     return {name: evaluate(make_agent(agent, env), env).score for name, agent in names.items()}
-
-
-def make_env(scenario: str, action: str, population: Any, reward: str) -> Any:
-    """Make one environment."""
-    return EnsembleEnv(scenario, population, action, reward=reward)
-
-
-def make_batch(scenario: str, action: str, population: Any) -> Any:
-    """Make many environments, with rewards in dollars; episodes are not reset by themselves."""
-    return EnsembleVectorEnv(EPISODES, scenario, population, action, autoreset_mode="Disabled", reward="dollars")
 
 
 def paper_env(**settings: Any) -> Any:
@@ -88,18 +77,6 @@ def fleet_of(scenario: str) -> Any:
     if scenario == "campus-event":
         return Fleet.simulate(scenarios.make(scenario), participants=300, seed=0)
     return scenarios.participants(scenario, 300, days=30, seed=0)
-
-
-def ledger_release(scenario: str, spec: str) -> Any:
-    """Draw a seeded release through a ledger of its own."""
-    made, model = mechanism(spec), scenarios.make(scenario)
-    data = fleet_of(scenario) if spec in FLEET else model.default
-    return PrivacyLedger().release(made, data, rng=0, **made.terms_of(model))
-
-
-def env_release(scenario: str, spec: str) -> Any:
-    """Let an environment draw a seeded release."""
-    return EnsembleEnv(scenario, privacy=spec, release_seed=0, ledger=PrivacyLedger()).release
 
 
 def command_json(file: str, *words: str) -> Any:
@@ -129,19 +106,11 @@ def planner_numbers() -> Numbers:
 
 
 def rollout_numbers() -> Numbers:
-    """Give episodes with random actions, and means over many episodes of random populations."""
-    for name, reward in ((name, "dollars") for name in scenarios.names()):
-        for action, population in ((action, population) for action in ACTIONS for population in POPULATIONS):
-            kind = "episode" if population != "mean-field" and name in NEW_STREAM else "exact"
-            for seed in (0, 1):
-                key = f"rollout/{name}/{action}/{population}/{reward}/seed{seed}"
-                for what, value in _random_episode(make_env(name, action, population, reward), seed).items():
-                    yield kind, f"{key}/{what}", value
-    for name in scenarios.names():
-        for action in ACTIONS if name in NEW_STREAM else ("price", "tilt"):
-            for population in POPULATIONS[1:]:
-                for what, value in _many_episodes(make_batch(name, action, population)):
-                    yield "simulated", f"rollout/{name}/{action}/{population}/{EPISODES}-episodes/{what}", value
+    """Give episodes with random actions."""
+    for name, action, population, seed in itertools.product(scenarios.names(), ACTIONS, POPULATIONS, (0, 1)):
+        env = EnsembleEnv(name, population, action, reward="dollars")
+        for what, value in _random_episode(env, seed).items():
+            yield "exact", f"rollout/{name}/{action}/{population}/dollars/seed{seed}/{what}", value
 
 
 def _random_episode(env: Any, seed: int) -> dict[str, Any]:
@@ -167,25 +136,6 @@ def _summary(observation: Any) -> list[float]:
     if len(values) > 16:
         values = np.array([values.sum(), np.cos(np.arange(len(values))) @ values, *values[-6:]])
     return [round(float(value), 7) for value in values]
-
-
-def _many_episodes(env: Any) -> Iterator[tuple[str, list[float]]]:
-    """Play no interference, and one fixed action; give means and standard errors of return and power."""
-    space = env.single_action_space
-    if hasattr(space, "n"):
-        actions = {"uncontrolled": np.array(space.n // 2), "fixed": np.array(space.n - 2)}
-    else:
-        ramp = np.linspace(0.5, -0.5, space.shape[-1]) if len(space.shape) == 1 else np.linspace(1, 0.2, space.shape[1])
-        actions = {"uncontrolled": np.zeros(1, "f4"), "fixed": ramp.astype("f4")}
-    for what, action in actions.items():
-        env.reset(seed=1)
-        played, done = np.broadcast_to(action, (EPISODES, *space.shape)).copy(), False
-        total, power = np.zeros(EPISODES), np.zeros(EPISODES)
-        while not done:
-            _, rewards, ended, _, info = env.step(played)
-            total, power, done = total + rewards, power + info["power_kw"], bool(np.all(ended))
-        for quantity, values in (("return", total), ("power_kw", power)):
-            yield f"{what}/{quantity}", [float(values.mean()), float(values.std(ddof=1) / math.sqrt(EPISODES))]
 
 
 def paper_numbers() -> Numbers:
@@ -216,11 +166,14 @@ def _paper_episode(env: Any, how: str, seed: int | None, key: str) -> Numbers:
 
 def release_numbers() -> Numbers:
     """Give digests of seeded releases."""
-    for name in scenarios.names():
-        for spec in (DIRICHLET, "public", *FLEET):
-            yield "bits", f"release/{name}/{spec}/ledger", _digest(ledger_release(name, spec))
-        for spec in (DIRICHLET, "public"):
-            yield "bits", f"release/{name}/{spec}/environment", _digest(env_release(name, spec))
+    for name, spec in itertools.product(scenarios.names(), (DIRICHLET, "public", *FLEET)):
+        made, model = mechanism(spec), scenarios.make(name)
+        data = fleet_of(name) if spec in FLEET else model.default
+        drawn = PrivacyLedger().release(made, data, rng=0, **made.terms_of(model))
+        yield "bits", f"release/{name}/{spec}/ledger", _digest(drawn)
+        if spec not in FLEET:
+            env = EnsembleEnv(name, privacy=spec, release_seed=0, ledger=PrivacyLedger())
+            yield "bits", f"release/{name}/{spec}/environment", _digest(env.release)
 
 
 def _digest(release: Any) -> str:
@@ -252,7 +205,7 @@ def _row_numbers(key: str, row: dict[str, Any]) -> Numbers:
         error = row.get(f"{what}, standard error", 0.005 * abs(value) if chance and what != "k" else None)
         if what.startswith("Monte Carlo"):
             error = next(row[other] for other in row if other.startswith("standard error"))
-        kind = "exact" if error is None else "episode" if what.startswith("gap") else "simulated"
+        kind = "exact" if error is None else "chance" if what.startswith("gap") else "simulated"
         yield kind, f"{key}/{label}/{what}", [value, error] if kind == "simulated" else value
 
 
@@ -266,8 +219,8 @@ def validate_numbers() -> Numbers:
             yield "bits", f"{key}/agrees", str(row["agrees"])
             # Of many entries the report shows the one that fits worst, which is another one in another simulation.
             worst = error > 0 and row["quantity"] not in ("return", "expected return", "cost of privacy")
-            kind = "episode" if worst else "simulated" if error > 0 else "exact"
-            yield "episode" if worst else "exact", f"{key}/analytical", row["analytical"]
+            kind = "chance" if worst else "simulated" if error > 0 else "exact"
+            yield "chance" if worst else "exact", f"{key}/analytical", row["analytical"]
             yield kind, f"{key}/simulated", [row["simulated"], error] if kind == "simulated" else row["simulated"]
 
 
@@ -280,7 +233,7 @@ SECTIONS: dict[str, Callable[[], Numbers]] = {
 # ------------------------------------------------------------------ the two commands
 def write(path: Path, only: list[str]) -> None:
     """Compute the numbers and write them, sorted."""
-    found: dict[str, dict[str, Any]] = {kind: {} for kind in ("exact", "bits", "searched", "simulated", "episode")}
+    found: dict[str, dict[str, Any]] = {kind: {} for kind in ("exact", "bits", "searched", "simulated", "chance")}
     for section in only or SECTIONS:
         print(f"{section} ...", file=sys.stderr, flush=True)
         for kind, key, value in SECTIONS[section]():

@@ -14,14 +14,10 @@ from dp_ensemble_env.agents.train import RunFolder, TrainingSettings, train
 from dp_ensemble_env.envs import EnsembleEnv
 
 
-class CrashError(Exception):
-    """A run that was stopped."""
-
-
 def _run(folder: Path, *, resume: bool = False, crash: float | None = None, seed: int = 0, **env: Any) -> LearnedAgent:
     def progress(done: int, planned: int, score: float) -> None:
         if crash is not None and done > crash:
-            raise CrashError
+            raise KeyboardInterrupt
 
     settings = TrainingSettings(seed, steps=720, interval=144, hyperparams={"n_envs": 8})
     core = EnsembleEnv("campus-event", action="price", **env)
@@ -39,7 +35,7 @@ def cut() -> Callable[..., Path]:
     """Return a function that trains until after the third cut, and is stopped."""
 
     def stopped(folder: Path, **env: Any) -> Path:
-        with pytest.raises(CrashError):
+        with pytest.raises(KeyboardInterrupt):
             _run(folder, crash=450, **env)
         return folder
 

@@ -13,13 +13,12 @@ from dp_ensemble_env.agents.plans import PolicyAgent, best_constant_price, remai
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.control.cost import cost_of_privacy
 from dp_ensemble_env.control.coupled import solve_coupled
-from dp_ensemble_env.control.policies import POLICIES, as_tilt, solve_policy, tilted_policy
+from dp_ensemble_env.control.policies import POLICIES, solve_policy, tilted_policy
 from dp_ensemble_env.control.returns import myopic_tilts, policy_return
-from dp_ensemble_env.envs.actions import action_scale, price_tilts
+from dp_ensemble_env.envs.actions import price_tilts
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
-from dp_ensemble_env.privacy.mechanisms.public import public_guess
 from dp_ensemble_env.reporting.score import event_outcome, reference_returns
 from dp_ensemble_env.scenarios.problem import draw_release
 
@@ -118,24 +117,12 @@ def test_best_price_beats_every_price_on_a_grid(campus):
     def earned(model, price):
         return policy_return(model, tilted_policy(model, price_tilts(model, np.full(model.horizon, price))))
 
-    env = EnsembleEnv(campus, action="price")
-    agents = {name: make_agent(name, env) for name in PRICES}
-    scores = [evaluate(agent, env).score for agent in agents.values()]
-    assert scores[0] == 0.0 and 5 < scores[1] < 60 and 85 < scores[2] < 99
     for model in (campus, scenarios.make("spot"), scenarios.make("feeder")):
         price = best_constant_price(model)
         near = price + np.array([-1e-3, -1e-5, 1e-5, 1e-3])
         assert earned(model, price) >= max(earned(model, x) for x in (*np.linspace(-1, 1, 101), *near)) - 1e-9
     flat = campus.override(utility=np.zeros_like(campus.utility), tilt_scale=np.ones(18))
     assert best_constant_price(flat) == 0.0
-
-
-def test_ad_hoc_waits_for_the_event(campus):
-    actions = make_agent("ad-hoc", EnsembleEnv(campus, action="tilt")).actions[:, 0]
-    assert_allclose(actions[:2], 0.0)  # two steps of notice
-    nats = actions[2:] * action_scale(campus)[2:]
-    assert_allclose(nats, nats[0], rtol=1e-5)  # the same shed in every interval of the event
-    assert nats[0] > 0
 
 
 def test_ad_hoc_answers_the_expected_price_of_the_context() -> None:
@@ -161,19 +148,6 @@ def test_myopic_answers_the_next_interval_alone() -> None:
     env = EnsembleEnv(model, action="policy")
     expected = event_outcome(model, tilted_policy(model, tilts)).score
     assert evaluate(make_agent("myopic", env), env).score == pytest.approx(expected, abs=1e-9)
-
-
-@pytest.mark.parametrize("name", ["campus-event", "spot"])
-def test_the_plan_without_data_sees_the_textbook_and_stays_in_the_box(name: str) -> None:
-    model, scores = scenarios.make(name), {}
-    for mode in ("tilt", "policy"):
-        env = EnsembleEnv(model, action=mode)
-        scores[mode] = evaluate(make_agent("without-data", env), env).score
-    deployed = event_outcome(model, as_tilt(public_guess(model), model)).score
-    assert scores["policy"] == pytest.approx(deployed, abs=1e-9) and deployed < 98
-    # The plan for spot is wider than the box of tilts, which the policy mode does not have.
-    assert (scores["tilt"] == pytest.approx(scores["policy"], abs=1e-9)) == (name != "spot")
-    assert np.abs(make_agent("without-data", EnsembleEnv(model)).actions).max() <= 1.0
 
 
 def test_bounds_in_hindsight_are_ordered_and_use_no_more_than_they_may():
@@ -209,16 +183,12 @@ def test_on_a_release_a_rolling_planner_plans_with_the_release_alone():
 
 
 # ------------------------------------------------------------------ refusals
-def test_plans_that_a_mode_cannot_express_are_refused(campus):
+def test_plans_that_a_mode_cannot_express_are_refused():
     model = general_model("everything")
-    with pytest.raises(ValueError, match="agent 'digamma' needs policy actions, not tilt"):
-        make_agent("digamma", EnsembleEnv(campus), k=50.0)
     with pytest.raises(ValueError, match="agent 'standard' needs tilt actions, not price"):
         make_agent("standard", EnsembleEnv(model, action="price"))
     with pytest.raises(ValueError, match="which this scenario hides"):
         make_agent("rolling", EnsembleEnv("front", action="tilt"))
-    with pytest.raises(ValueError, match="action='tilt'"):
-        make_agent("rolling", EnsembleEnv("feeder", action="signals"))
     with pytest.raises(ValueError, match=r"the environment needs \(T, c, n, m\) = \(6, 3, 5, 4\)"):
         PolicyAgent(EnsembleEnv(model), np.zeros((6, 5, 4)))
     with pytest.raises(ValueError, match="nats wider than the action box; give the model a larger tilt_scale"):

@@ -85,13 +85,6 @@ def test_an_agent_beside_the_files_of_another_run_is_refused(finished, tmp_path,
     assert load_agent(alone).privacy == "none: learned from the true dynamics"
 
 
-def test_a_fifo_in_the_place_of_a_file_is_not_waited_for(finished):
-    (finished / "config.json").unlink()
-    os.mkfifo(finished / "config.json")
-    with pytest.raises(ValueError, match=r"config\.json is a fifo"):
-        load_agent(finished)
-
-
 def test_folders_are_begun_or_resumed_and_never_overwritten(finished, tmp_path, run):
     with pytest.raises(ValueError, match="already holds a run"):
         run(finished)

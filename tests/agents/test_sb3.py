@@ -7,14 +7,10 @@ import pytest
 import torch
 from oracles import N, T, general_model
 
-from dp_ensemble_env import scenarios
 from dp_ensemble_env.agents.loading import LearnedAgent
 from dp_ensemble_env.agents.sb3 import ClockFeatures, codes_of, training_env
 from dp_ensemble_env.envs import EnsembleEnv, actions
 from dp_ensemble_env.envs.sb3 import EnsembleVecEnv
-
-OFF_POLICY = ("DDPG", "SAC", "TD3", "TQC", "CrossQ")
-PRICE, TILT = "dp_ensemble/CampusEvent-v1", "dp_ensemble/CampusEvent-tilt-v1"
 
 
 # ------------------------------------------------------------------ what they see
@@ -69,20 +65,6 @@ def test_learners_earn_points_with_the_prices_of_the_discretising_wrapper(campus
         np.testing.assert_allclose(earned, expected, rtol=1e-6)
 
 
-def test_each_episode_of_training_draws_one_of_several_instances():
-    models = [scenarios.make("spot", instance=i) for i in range(3)]
-    env = training_env(EnsembleEnv(models[0], action="price"), {"n_envs": 20, "bins": 21}, models)
-    env.seed(0)
-    env.reset()
-    drawn = [[info["instance"] for info in env.reset_infos]]
-    for _ in range(models[0].horizon):
-        _, _, dones, infos = env.step(np.full(20, 10))
-    assert dones.all() and [info["instance"] for info in infos] == drawn[0]
-    env.reset()
-    drawn.append([info["instance"] for info in env.reset_infos])
-    assert set(drawn[0]) == {0, 1, 2} and drawn[0] != drawn[1]
-
-
 @pytest.mark.parametrize("m", [2, 13, 20])
 def test_cosines_hold_all_tilts_slowest_first(m):
     levels, waves = (2 * np.arange(m) + 1) / (2 * m), actions.cosine_waves(m, m)
@@ -106,5 +88,3 @@ def test_cosines_are_an_action_mode_that_moves_as_its_tilts_do(campus):
     for _ in range(campus.horizon):
         expected, moved = tilts.step(weights @ codes), waves.step(weights)
         np.testing.assert_allclose(moved[0], expected[0], atol=1e-6)
-    with pytest.raises(ValueError, match="one cosine is a constant"):
-        actions.cosines(1)

@@ -26,9 +26,6 @@ def test_every_id_has_settings_for_every_learner(algo):
         settings = table[scenarios.environment_id("spot", action)]
         assert settings["n_timesteps"] > 0 and settings["policy"] in algorithm_class(algo).policy_aliases
         assert not {"clock", "cosines", "bins"} & set(settings)
-    assert "a/b-v0" not in table
-    with pytest.raises(KeyError):
-        table["CartPole-v1"]
 
 
 def test_settings_are_those_of_the_scenario():
@@ -53,5 +50,3 @@ def test_what_rl_zoo3_writes_into_the_settings_does_not_come_back():
         settings["env_wrapper"].append(3)
         del settings["policy"]
     assert dict(ppo) == before
-    with pytest.raises(AttributeError, match="no attribute 'nobody'"):
-        _ = zoo.nobody

@@ -13,7 +13,7 @@ from helpers import refuses
 
 from dp_ensemble_env.experiments import attacks
 from dp_ensemble_env.experiments.attacks import CONFIDENCE, CanarySettings, attack_participants, claim_of
-from dp_ensemble_env.privacy import epsilon_lower_bound, mechanism
+from dp_ensemble_env.privacy import mechanism
 from dp_ensemble_env.privacy.audit import Claim, guess_canary
 from dp_ensemble_env.privacy.mechanisms import base, fleet_sums, gaussian
 from dp_ensemble_env.privacy.mechanisms.fleet_sums import Layout
@@ -72,14 +72,6 @@ def test_the_plan_gives_the_release_away():
 
 
 # ------------------------------------------------------------------ the positive control
-def test_no_privacy_is_caught_by_the_same_statistic():
-    """Repeated draws of what has no noise: the bound grows with their number beyond any claim."""
-    truths = [attacks.model_of(fleet).default for fleet in attacks.make_fleets(CanarySettings())]
-    sides = [np.tile(attacks.plan_features(truth), (5000, 1)) for truth in truths]
-    shown = guess_canary(*sides, Claim(4.0, 1e-6), confidence=CONFIDENCE).epsilon
-    assert shown == pytest.approx(epsilon_lower_bound(2500, 0, 2500, 1e-6, CONFIDENCE)) and shown > 5
-
-
 def test_an_environment_that_shows_its_agent_the_truth_is_caught(monkeypatch):
     real = attacks.EnsembleEnv
     monkeypatch.setattr(attacks, "EnsembleEnv", lambda privacy, **settings: real(**settings))

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
 from types import SimpleNamespace
 
-import behaviour_cloning
 import gymnasium
 import numpy as np
 import pytest
@@ -31,7 +29,6 @@ from dp_ensemble_env.scenarios.problem import ProblemSettings
         (["--release-seed", "1"], "release_seed belongs to a release; pass privacy='dirichlet:k=50' too"),
         (["--kinds", "expert"], "uncontrolled"),
         (["--kinds", "standard", "--action", "price"], "no standard can be played in price mode; pass action='tilt'"),
-        (["--kinds", "medium", "--action", "policy"], "no medium can be played in policy mode"),
     ],
 )
 def test_bad_settings_are_refused_in_one_sentence(arguments, message, capsys, tmp_path):
@@ -41,25 +38,14 @@ def test_bad_settings_are_refused_in_one_sentence(arguments, message, capsys, tm
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("script", [load("dataset"), behaviour_cloning])
-def test_without_minari_the_remedy_is_named(script, capsys, monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "minari", None)
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
-    assert script.main([]) == 2
-    error = capsys.readouterr().err
-    assert "pip install" in error and "minari" in error and error.count("\n") == 1
-
-
 def test_another_event_or_release_has_another_name():
     problems = [{}, {"date": "2018-07-03"}, {"window": "12:00-14:00"}, {"levels": 10}, {"tariff": 0.2}]
     campus = [ProblemSettings(scenario="campus-event", **one) for one in problems]
     names = [default_name(one, DatasetSettings()) for one in campus]
     for spec in ("dirichlet:k=50", "dirichlet:k=50.0000001", "public"):
         names.append(default_name(campus[0], DatasetSettings(privacy=spec)))
+    names.append(default_name(campus[0], DatasetSettings(privacy="dirichlet:k=50", release_seed=2)))
     assert names[0] == "meanfield-tilt" and names[5] == "meanfield-tilt-k50" and len(set(names)) == len(names)
-    private = DatasetSettings(privacy="dirichlet:k=12.5,floor=0.01", release_seed=2)
-    name = default_name(ProblemSettings(meter="a/my meter.csv"), private)
-    assert name == "meanfield-tilt-my_meter-k12_5-floor0_01-release2"
 
 
 # ------------------------------------------------------------------ episodes

@@ -79,6 +79,8 @@ def test_open_loop_and_constants_are_those_of_brute_force():
     pairs = itertools.product(np.linspace(-1, 1, 41), repeat=2)
     assert 0 <= prober.by_context("price") - best(np.reshape(x, (2, 1)) * units for x in pairs) <= 0.5
     assert -1e-9 <= prober.constant("policy") - score(best_pair(held), *ends) <= 0.05
+    ahead = np.einsum("wx,txs->tws", model.context.transition, model.utility[1:]) / model.discomfort_penalty
+    assert prober.myopic() == pytest.approx(score(along_contexts(model, ahead), *ends), abs=1e-9)
     choices = actions.DISCRETE.choices
     assert prober.constant("discrete") == pytest.approx(best(x * units for x in choices), abs=1e-9)
     every = (np.reshape(x, (2, 2, 1)) * units for x in itertools.product(choices, repeat=4))
@@ -129,17 +131,6 @@ def test_a_memory_is_worth_what_it_keeps():
     assert start_values(kept) == pytest.approx(start_values(model), abs=1e-12)  # it changes no optimum
     assert Prober(kept).blind() == pytest.approx(100, abs=1e-3)
     assert Prober(with_memory(model, [[0, 0, 0]], 0)).blind() == pytest.approx(without, abs=1e-3)
-
-
-def test_myopic_looks_one_step_ahead():
-    model = two_by_two()
-    prober, moves = Prober(model), model.context.transition
-    expected = np.einsum("wx,txs->tws", moves, model.utility[1:]) / 0.5  # no nature: a decision is the next state
-    low, high = start_values(model)
-    assert prober.myopic() == pytest.approx(score(along_contexts(model, expected), low, high), abs=1e-9)
-    assert prober.myopic() < 99.9
-    last = two_by_two(utility=model.utility * np.array([1, 0, 1])[:, None, None], default=[[0.5, 0.5], [0.5, 0.5]])
-    assert Prober(last).myopic() == pytest.approx(100, abs=1e-6)  # no memory: nothing to look ahead for
 
 
 def test_the_plan_without_data_is_the_textbooks_or_a_fixed_walks():
@@ -223,4 +214,3 @@ def test_the_command_prints_and_writes_them(tmp_path, capsys):
     (line,) = csv.DictReader((tmp_path / "p.csv").open())
     assert float(line["public_guess"]) == row["public_guess"]
     assert float(line["signals ceiling"]) == row["modes"]["signals"]["ceiling"]
-    assert main(["scenarios", "--probe", "spto"]) == 2 and "spot" in capsys.readouterr().err

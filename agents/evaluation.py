@@ -14,8 +14,8 @@ weighted by the model's initial distribution, is the whole truth; the standard e
 
 **Contexts.** Prices or weather that move by themselves make even the mean field random. Episodes are seeded, and each
 is compared with what the uncontrolled ensemble and the optimal policy earn on average *from its own start and along its
-own contexts*. So the optimum scores 100 and the uncontrolled ensemble 0 however few the episodes, and the luck of the
-contexts cancels for the rest. With a coupling a finite population plays both references, too, with the same seeds.
+own contexts*, so the luck of the contexts cancels. With a coupling a finite population plays both references, too,
+with the same seeds.
 
 **Finite populations.** Episodes are seeded and start states drawn. The score compares each return with the two exact
 values *of its own start state*, which takes the luck of the start out of the error:
@@ -23,9 +23,8 @@ values *of its own start state*, which takes the luck of the start out of the er
 (delta method).
 
 **A release for each episode.** With ``redraw="episode"`` the agent is played on the first 16 releases of the
-environment's sequence, however many resets there were, and each return is compared with the two exact values *of its
-own release*. The error is that of a ratio over the releases. With ``instance=None`` the instances take the place of the
-releases.
+environment's sequence, and each return is compared with the two exact values *of its own release*. With
+``instance=None`` the instances take the place of the releases.
 """
 
 from __future__ import annotations

@@ -10,14 +10,11 @@ exactly, given the contexts, which are sampled: no critic, no exploration noise,
 Adam. It trains in the mean field whatever the population; the policy then acts in the population itself.
 
 Without a coupling the optimal tilt depends on the time and the context alone, and it may change at once when an event
-begins. A network that sees the time as one number draws smooth curves through such steps. So with ``clock`` the policy
-adds a *table* to what the network says: one action for each decision, and what each feature of the context adds to it
-at that time. The network keeps what depends on the loads and, if there are several instances, on what differs between
-them.
+begins; a network that sees the time as one number draws smooth curves through such steps. So with ``clock`` the policy
+adds a *table* to the network: one action for each decision, and what each feature of the context adds to it then.
 
 **Behaviour cloning.** The optimal plan plays each instance of the environment, in its action mode, and a network
-imitates it by least squares. A signal cannot express every tilt, so there the plan plays the nearest signals. The clone
-sees what any agent sees, so on other instances it has to tell from an observation what the plan knew from the model.
+imitates it by least squares. A signal cannot express every tilt, so there the plan plays the nearest signals.
 """
 
 from __future__ import annotations

@@ -28,9 +28,8 @@ A price is a tilt of the default behaviour that is linear in power, :math:`\pi_t
 the modes ``tilt`` and ``policy``, and wherever a mode can express it. Every policy can be played in the mode
 ``policy``. A plan is the actions that it plays, clipped to the box of its action mode, and is scored as such.
 
-A plan may be made on the environment's own behaviour or on a release (``release=``), and says in `privacy` what that
-means: a plan made on the true behaviour is a deterministic function of it and protects nobody, whatever noise it
-expects; one made on a release costs nothing beyond the release.
+A plan computed from the true behaviour protects nobody, whatever noise it expects; one computed from a release
+(``release=``) costs nothing beyond the release. Its `privacy` says which.
 """
 
 from __future__ import annotations

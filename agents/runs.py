@@ -17,10 +17,9 @@ A run folder holds
 No file holds code. Checkpoints and policy name the digests of configuration, release and ledger, and are refused with
 others. One process at a time writes to a run folder.
 
-A checkpoint is a file of weights (`dp_ensemble_env.agents.weights`) with everything that the learner needs to go on as
-if it had not been stopped: networks, optimizers, counters, replay buffer. Random generators are not in it, since they
-are seeded afresh at every cut. A checkpoint appears only when it is whole on disk, and the one before is kept: a
-damaged file costs one interval of training, not the run.
+A checkpoint is a file of weights (`dp_ensemble_env.agents.weights`) with everything that the learner needs to go on:
+networks, optimizers, counters, replay buffer. Random generators are seeded afresh at every cut. A checkpoint appears
+only when it is whole on disk, and the one before is kept: a damaged file costs one interval of training, not the run.
 """
 
 from __future__ import annotations

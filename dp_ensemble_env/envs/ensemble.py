@@ -73,9 +73,7 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
     design instances of the scenario that nobody plays, so that optimal actions are of order one; a model of your own
     takes signals found on its textbook, or on lazy walks (`dp_ensemble_env.envs.signals`). They say which few
     directions matter and how hard to push when, and in some scenarios even which way: all ones score 97 on the campus
-    event, 92 on the campus day and 40 on the feeder. Units follow the context, as far as it is shown, by half: a
-    constant action already scores 75 on call and 38 on spot. An `EnsembleEnv` made without an id takes tilts unless
-    `action` says otherwise.
+    event. An `EnsembleEnv` made without an id takes tilts unless `action` says otherwise.
 
     A policy is masked to the support of the default and normalised row by row; an all-zero row means the default.
     A tilt gives every load the policy row $\pi[b] \propto \mathrm{default}[b]\,\exp(\mathrm{tilt})$. The scale
@@ -115,9 +113,8 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
     $\sum_a (y_a - y^0_a) G_t[w, a] - \gamma \sum_b \rho_t[b]\,\mathrm{KL}(\pi_t[b] \| \mathrm{default}[b])$, with $R^*$
     and $R^0$ the optimal and the uncontrolled return. No optimum moves (without discounting), and the luck of the next
     context is not in it. The reward looks ahead for the agent: even one that maximises the next reward alone does
-    well. The expectation is taken before any move is drawn, in every population; only the cost that a coupling has by
-    the fluctuation of a finite population is missing (at the optimum with 200 loads: 4 points on the feeder, 8 on
-    tracking). With a release all of this is computed from the release.
+    well. With a coupling, the cost of a finite population's own fluctuation is missing (at the optimum with 200 loads:
+    4 points on the feeder, 8 on tracking). With a release all of this is computed from the release.
 
     `reward="dollars"` is the paper's: dollars per load, $\sum_a \rho_{t+1}[a] U_{t+1}[a]$ less the same discomfort,
     with $\rho$ the shares. The return of the optimal policy from state `b` is then $\gamma \log z_0[b] - U_0[b]$ on
@@ -145,9 +142,8 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
 
     **Contexts shown in part.** Contexts with equal features look the same in observations, infos, pictures and
     `env.spec`; expected prices are averaged over them. An agent that remembers what it was shown can always tell them
-    apart. The reward, and so `utility`, may depend on the hidden context: an agent that is fed its rewards is not
-    without memory. The simulator knows the context: `env.unwrapped`, a pickle and the state of
-    `dp_ensemble_env.envs.functional` hold it, so keep them from an agent that is to be tested.
+    apart. The reward may depend on the hidden context, and `env.unwrapped` knows it: keep both from an agent that is to
+    be tested.
 
     ## Starting State
 
@@ -160,9 +156,7 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
     The contexts of an episode are drawn when it begins. They depend on the seed and the number of the episode alone,
     not on what is done, so that all agents, populations and action modes meet the same ones.
 
-    `reset(seed=...)` fixes everything in the episode but the release (see Privacy). Moves and start states come from a
-    compiled stream of random numbers that is seeded by the same seed; `np_random` is used to seed it when no seed is
-    given, or when you replace `np_random`.
+    `reset(seed=...)` fixes everything in the episode but the release (see Privacy).
 
     ## Episode End
 
@@ -185,15 +179,13 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
     *What is spent*: `env.unwrapped.ledger` knows. Environments of one process share a ledger unless they are given one
     themselves, so that what they draw is added up. Without `privacy` the ledger is the environment's own and reports an
     infinite ε: nothing is private. A budget belongs to the ledger: `PrivacyLedger(budget=(1.0, 1e-6))`.
-    *What leaves*: a pickle and `env.settings` hold public fields and the release, nothing else. So an unpickled
-    environment with `redraw="episode"` cannot draw again. `env.spec` holds neither a private model nor a ledger; that
-    of a scenario's id keeps the arguments it was made with, its `release_seed` among them.
+    *What leaves*: a pickle and `env.settings` hold public fields and the release, nothing else. `env.spec` holds
+    neither a private model nor a ledger; that of a scenario's id keeps its arguments, `release_seed` among them.
 
-    The release depends on the true matrix, the mechanism with all its settings and `release_seed`: no two draws share
-    a stream of random numbers. All sub-environments of any vectoriser share one matrix, it survives every `reset`, and
-    the ledger is charged for it once. **A seeded release can be repeated by anyone who knows the seed and the method**,
-    and the default seed is 0: that suits experiments. For a release to be published, draw it from the operating
-    system's entropy and pass it in: `privacy=ledger.release(mechanism("dirichlet:k=50,floor=0.05"), model.default)`.
+    All sub-environments share one release; it survives every `reset`, and the ledger is charged once. **Anyone who
+    knows the seed can repeat a seeded release**, and the default seed is 0: that suits experiments. For a release to be
+    published, draw it from the operating system's entropy and pass it in:
+    `privacy=ledger.release(mechanism("dirichlet:k=50,floor=0.05"), model.default)`.
 
     With `redraw="episode"` every reset takes the next release of the sequence that `release_seed` fixes and charges it;
     when the budget is spent, `reset` raises `PrivacyBudgetExceeded` and the episode under way, if any, goes on.

@@ -8,19 +8,17 @@ happened::
                     the loads began; with a coupling and finitely many loads before its charge, which then depends on
                     their luck
     expected return analytical: exact policy evaluation over all contexts and starts
-    cost of privacy analytical: `cost_of_privacy` from the state and context in which an episode began, over all starts
-                    where loads begin spread; simulated: return of the optimum less return of the policy, both with the
-                    same seeds. Not for coupled models
+    cost of privacy analytical: `cost_of_privacy` from the start of an episode; simulated: return of the optimum less
+                    return of the policy, both with the same seeds. Not for coupled models
     occupancy       analytical: the expected shares, which follow the contexts that came
     start states    analytical: the model's initial distribution (once for each population that draws it)
     contexts        analytical: the context's own distribution at every time (once for each population)
 
-Mean field: loads leave nothing to chance. Where no context does either, every start state is played once, or the one
-spread start; the largest difference must stay below 1e-9 of the largest value. Elsewhere each comparison has a p-value.
-For returns and costs it is that of Student's t for the mean of (simulated - analytical); for shares it is Bernstein's
-inequality for each time and state, times their number, which is a bound and no approximation. A comparison fails when
-its p-value falls below 1e-6 divided by the number of comparisons (Bonferroni): a one-in-a-million false-alarm rate
-(the t part is approximate, for episodes in the hundreds or more).
+Where nothing is left to chance, every start is played once, and the largest difference must stay below 1e-9 of the
+largest value. Elsewhere each comparison has a p-value: for returns and costs that of Student's t for the mean of
+(simulated - analytical); for shares Bernstein's inequality for each time and state, times their number. A comparison
+fails when its p-value falls below 1e-6 divided by the number of comparisons (Bonferroni): a one-in-a-million
+false-alarm rate.
 """
 
 from __future__ import annotations

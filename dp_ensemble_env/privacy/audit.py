@@ -17,10 +17,9 @@ bound on the ε of the mechanism: above the claim, the claim is false; below it,
 
 A deterministic function of the true matrix (E8) tells different inputs apart with certainty: the bound is infinite.
 
-**Canaries.** A canary is one participant whose presence an attacker tries to guess, who knows everybody's data, the
-mechanism and its settings, and is given what was made from the fleet with the canary or without it: noisy sums, a
-release, a plan, a trained agent. The guess is a linear statistic: its direction (Fisher's discriminant) and its
-threshold are fitted to the first half of the draws, and the second half tells how good it is.
+**Canaries.** A canary is one participant whose presence an attacker tries to guess, who knows everybody's data and the
+mechanism, and sees what came of the fleet with or without the canary: noisy sums, a release, a plan, a trained agent.
+The guess is a linear statistic, Fisher's discriminant, fitted to the first half of the draws and judged on the second.
 """
 
 from __future__ import annotations

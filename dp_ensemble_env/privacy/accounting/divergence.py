@@ -36,10 +36,9 @@ condition on outputs, not inputs),
         + \frac{kh}{2}\ln\frac{1 - (|W|-1)\psi}{\psi}, \qquad \delta = 1 - \min_p \Pr[\mathrm{Dir}(kp) \in \Omega_1],
 
 the minimum being over that polytope of inputs and attained at one of its vertices (E5; over the whole simplex it is
-zero). The theorem gives probabilistic privacy, which implies approximate privacy with the same pair (E11). At a fixed δ
-the largest admissible :math:`\psi` gives the smallest ε; it can be 1e-50, so it is sought as a logarithm. For more than
-two protected entries the probability that some output falls below :math:`\psi` is bounded by Hunter's inequality,
-:math:`\sum_i P_i - \sum_{i>1} P_{1i}`, which is exact for two entries and errs on the safe side beyond.
+zero). At a fixed δ the largest admissible :math:`\psi` gives the smallest ε; it can be 1e-50, so it is sought as a
+logarithm. For more than two protected entries the probability that some output falls below :math:`\psi` is bounded by
+Hunter's inequality, :math:`\sum_i P_i - \sum_{i>1} P_{1i}`, which errs on the safe side.
 """
 
 from __future__ import annotations

@@ -9,15 +9,13 @@ them. The participant is described by its rows :math:`p = C/R`, each trusted as 
           \rho\,(1 - f\omega_b)\bigr)/B, \qquad \|x\| \le 1,
 
 and one more coordinate that is the same for everyone and counts participants. The norm is that of all rows together,
-so the price of a draw does not depend on their number; the noise on each row does: :math:`B` grows with the root of the
-number of rows (with the number itself in the L1 norm). Three things are better than in a plain sum of rows:
+so the price of a draw does not depend on their number. Three things are better than in a plain sum of rows:
 
-* *Cells are measured in units of the guess's standard deviation.* A plan weighs distant cells exponentially, so an
-  error of 0.004 is nothing on the diagonal and ruins a row at five levels. With :math:`1/\sqrt g` the noise on a cell
-  is in proportion to :math:`\sqrt g`.
+* *Cells are measured in units of the guess's standard deviation.* A plan weighs distant cells exponentially; with
+  :math:`1/\sqrt g` the noise on a cell is in proportion to :math:`\sqrt g`.
 * *The clip is a weight.* The largest :math:`f \le 1` with a norm of at most one is taken, and the second group of
   coordinates remembers how much weight each row lost. Dividing by the weight that is left gives a weighted mean of the
-  participants' rows; a clip of the differences alone, and rows never visited, would pull all rows to the guess.
+  participants' rows.
 * *The size B is public.* It is the norm that participants with rows :math:`\sim \mathrm{Dir}(30\,g)` have.
 
 Where a support is declared public, what a participant did outside it is left out, nothing is drawn there, and rows
@@ -27,9 +25,8 @@ with one possible decision are not drawn at all.
 :math:`s_b \sqrt{g_{ba}}`. Weights of rows are taken to be three standard deviations at least.
 
 *One matrix of moves between levels.* Cells that noise alone would reach in one of `n²` cells are emptied; where the
-guess is below 0.001, in one of a million releases, since a single false jump across many levels ruins a plan. If
-clearly less than all of a row is left, the guess fills the emptied cells; then rows are normalised. The result is mixed
-with the guess: with :math:`s^2` the mean square of the noise in these units and :math:`t^2` that of the differences
+guess is below 0.001, in one of a million releases. If clearly less than all of a row is left, the guess fills the
+emptied cells; then rows are normalised. The result is mixed with the guess: with :math:`s^2` the mean square of the noise in these units and :math:`t^2` that of the differences
 less :math:`s^2`, the guess gets the share :math:`s^2/(s^2 + t^2)` by James and Stein's argument, half as much again for
 Laplace noise with its higher tails. If half of the weights are below the least, the release is the guess itself.
 

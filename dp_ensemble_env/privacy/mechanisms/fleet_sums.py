@@ -26,9 +26,10 @@ with one possible decision are not drawn at all.
 
 *One matrix of moves between levels.* Cells that noise alone would reach in one of `n²` cells are emptied; where the
 guess is below 0.001, in one of a million releases. If clearly less than all of a row is left, the guess fills the
-emptied cells; then rows are normalised. The result is mixed with the guess: with :math:`s^2` the mean square of the noise in these units and :math:`t^2` that of the differences
-less :math:`s^2`, the guess gets the share :math:`s^2/(s^2 + t^2)` by James and Stein's argument, half as much again for
-Laplace noise with its higher tails. If half of the weights are below the least, the release is the guess itself.
+emptied cells; then rows are normalised. The result is mixed with the guess: with :math:`s^2` the mean square of the
+noise in these units and :math:`t^2` that of the differences less :math:`s^2`, the guess gets the share :math:`s^2/(s^2
++ t^2)` by James and Stein's argument, half as much again for Laplace noise with its higher tails. If half of the
+weights are below the least, the release is the guess itself.
 
 *Many rows* (times, contexts, states with their own decisions) are seen to different degrees, some never. Each has its
 own noise :math:`s_b` and share :math:`s_b^2/(s_b^2 + t^2)` of the guess, where :math:`t^2` is the mean over rows in

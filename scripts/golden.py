@@ -67,11 +67,6 @@ def paper_env(**settings: Any) -> Any:
     return gymnasium.make("dp_ensemble/Paper-v1", **settings).unwrapped
 
 
-def optimal_action(env: Any, time: int) -> Any:
-    """Return the action that plays the optimal policy of an environment."""
-    return env.unwrapped.encode_policy(env.unwrapped.optimal_policy[time])
-
-
 def fleet_of(scenario: str) -> Any:
     """Simulate participants."""
     if scenario == "campus-event":
@@ -156,7 +151,8 @@ def _paper_episode(env: Any, how: str, seed: int | None, key: str) -> Numbers:
     rewards: list[float] = []
     sums, done = [float(place @ observation)], False  # weighted: a plain sum does not see where the loads are
     while not done:
-        action = optimal_action(env, len(rewards)) if how == "optimal" else _random_action(env.action_space, rng)
+        best = env.encode_policy(env.optimal_policy[len(rewards)])
+        action = best if how == "optimal" else _random_action(env.action_space, rng)
         observation, reward, done, _, _ = env.step(action)
         rewards.append(float(reward))
         sums.append(float(place @ observation))

@@ -17,8 +17,8 @@ profile are those with the least mean absolute error on days left out.
 A load that was pushed off its path returns to it as it does by itself.
 
 **Levels.** On a grid of power levels the law of the next level is the normal one, tilted so that its mean is exact
-(wherever the grid reaches). The mean of the chain is therefore the path itself, whatever the number of levels; the
-load measured at the start lies between two levels and starts in both, in the proportion that keeps its mean.
+(wherever the grid reaches): the mean of the chain is the path itself. The load measured at the start lies between two
+levels and starts in both, in the proportion that keeps its mean.
 """
 
 from __future__ import annotations

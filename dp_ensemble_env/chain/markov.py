@@ -15,10 +15,9 @@ with the counts :math:`N_c` of the cell, the pooled chain :math:`\bar P` of all 
 :math:`\kappa`, in transitions. A state that was left :math:`\kappa` times in a cell lies half way between its counts
 and the pooled chain; infinite strength is the pooled chain.
 
-The strength is the one under which days that were left out are most likely: every sixth day, in six ways. (Six has no
-divisor in common with a week of seven or of five days, so no fold is a day of the week.) A transition that none of the
-other days shows is impossible under every strength and left out of the sum. The strengths tried are eight a decade from
-0.01 to 100,000, and infinity; of equally good ones the largest wins.
+The strength is the one under which days that were left out are most likely: every sixth day, in six ways. A transition
+that none of the other days shows does not count. The strengths tried are eight a decade from 0.01 to 100,000, and
+infinity; of equally good ones the largest wins.
 """
 
 from __future__ import annotations

@@ -14,11 +14,9 @@ numbers eleven prices in [-1, 1]. A mode of your own is a function that returns 
 ``"signals"`` (the default), ``"price"`` and ``"discrete"`` are in units in which the optimum is of order one, found on
 public models (`dp_ensemble_env.envs.signals`). **The scale** of tilts is the model's `tilt_scale`, or else
 :math:`s_t = \sum_{\tau>t} (\max U_\tau - \min U_\tau)/(2\gamma)`, the spread over the states in the context
-where it is widest. It depends on public quantities only. The optimal tilt at `t` is the expected
-:math:`\log z_{t+1}` up to a constant, and one step of the recursion widens :math:`\log z` by no more than
-the spread of :math:`U_t/\gamma` (an average of numbers spreads no wider than the numbers), so
-it spans at most :math:`2 s_t` and fits the action box once it is centred. A coupling adds
-its largest shadow price times the spread of the power to the spread of :math:`U_\tau`.
+where it is widest: public quantities alone. One step of the recursion widens :math:`\log z` by no more than the spread
+of :math:`U_t/\gamma`, so the optimal tilt spans at most :math:`2 s_t` and fits the action box once it is centred. A
+coupling adds its largest shadow price times the spread of the power to the spread of :math:`U_\tau`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,6 @@ use `step_autoreset`. `Gymnax` wraps the two functions in the signatures of that
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -424,8 +423,3 @@ class Gymnax:
         if chosen.mode == "discrete":
             return spaces.Discrete(chosen.levels)
         return spaces.Box(0.0 if chosen.mode == "policy" else -1.0, 1.0, chosen.action_shape, np.float32)
-
-    @property
-    def num_actions(self) -> int:
-        """Number of discrete actions, or of the numbers of an action."""
-        return self.default_params.levels or math.prod(self.default_params.action_shape)

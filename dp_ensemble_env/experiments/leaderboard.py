@@ -23,7 +23,7 @@ from dp_ensemble_env import scenarios
 from dp_ensemble_env.agents import agent_kind
 from dp_ensemble_env.experiments import runner
 from dp_ensemble_env.experiments.compare import Brought
-from dp_ensemble_env.experiments.runner import Cell, Row, Supplies, scenario_problem
+from dp_ensemble_env.experiments.runner import Cell, Supplies, scenario_problem
 from dp_ensemble_env.tools.validation import check_choice, check_count
 
 #: Finished rows, which come with the package.
@@ -224,8 +224,3 @@ def submitted(
             for spec in (release_by("adaptive"), None, GUESS)
         ]
     return found, Supplies(code=sources, apart={name: source})
-
-
-def recompute(row: Row, supplies: Supplies = Supplies()) -> Row:  # noqa: B008 - frozen
-    """Compute a row of a results file again; equal digests mean equal results."""
-    return runner.compute(row.cell, supplies)

@@ -25,17 +25,15 @@ class Day:
 
     power: list[float] = field(default_factory=list)
     earned: list[float] = field(default_factory=lambda: [0.0])
-    contexts: list[int | None] = field(default_factory=list)
 
     def begin(self, info: dict[str, Any]) -> None:
         """Note where the day begins."""
-        self.power, self.contexts = [float(info["power_kw"])], [info.get("context")]
+        self.power = [float(info["power_kw"])]
 
     def note(self, reward: float, info: dict[str, Any]) -> None:
         """Note one step."""
         self.power.append(float(info["power_kw"]))
         self.earned.append(self.earned[-1] + float(reward))
-        self.contexts.append(info.get("context"))
 
 
 class Game:

@@ -11,10 +11,9 @@ participant owns at most `c` of them, taking these away gives :math:`q = (C_b - 
 because :math:`p \ge r/N_b` entry by entry. Taking a participant away moves *every* entry of the row a little, not two
 of them, so the guarantee that goes with this adjacency is the one for ``entries="any"`` (see `divergence`).
 
-**The limit of the aggregate-power chain** (E14). A chain estimated from the *sum* of all buildings' power has no
-transitions that belong to one participant: a single building may move any number of them, and the level edges too. So a
-guarantee with ``h = 0.03`` protects *a change of 0.03 in a row*, not a building. To protect participants, pool
-individual trajectories with `Fleet.chain`, which clips what one of them contributes.
+**The limit of the aggregate-power chain** (E14). In a chain estimated from the *sum* of all buildings' power, a single
+building may move any number of transitions, and the level edges too. So a guarantee with ``h = 0.03`` protects *a
+change of 0.03 in a row*, not a building. To protect participants, pool individual trajectories with `Fleet.chain`.
 
 The counts :math:`N_b` are data too. A statement with :math:`h_b = 2c/N_b` holds for all data sets with at least
 :math:`N_b` transitions from `b`; publish :math:`h_b` only if such a lower bound may be public.

@@ -14,7 +14,7 @@ from dp_ensemble_env import EnsembleModel, scenarios
 from dp_ensemble_env.cli.main import main
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.experiments import leaderboard, runner
-from dp_ensemble_env.experiments.leaderboard import GUESS, OPEN, PRIVATE, Line, cells, recompute, release_by, track_of
+from dp_ensemble_env.experiments.leaderboard import GUESS, OPEN, PRIVATE, Line, cells, release_by, track_of
 from dp_ensemble_env.experiments.leaderboard_page import Board, noise, page, split, write_agents
 from dp_ensemble_env.experiments.runner import Row, Supplies, read_results
 
@@ -92,7 +92,7 @@ def test_the_command_resumes_and_its_rows_can_be_recomputed(few, tmp_path, capsy
     private = by["standard", ADAPTIVE, 1]
     assert private.epsilon == pytest.approx(1, abs=1e-6) and 90 < private.scores[0] < 100
     assert private.without_data == pytest.approx(by["without-data", None, 1].scores)
-    assert [recompute(row).digest for row in rows] == [row.digest for row in rows]
+    assert [runner.compute(row.cell, Supplies()).digest for row in rows] == [row.digest for row in rows]
     assert (tmp_path / "page.md").read_text() == page(Board(rows, cells(["spot"])), content)
     monkeypatch.setattr(runner, "_scores", None)  # a finished row is not computed again
     assert main([*asked, "--list"]) == 0 and "7 done, 0 failed, 0 missing" in capsys.readouterr().out
@@ -120,12 +120,12 @@ def test_a_submission_is_one_file_on_both_tracks_and_needs_consent(short, tmp_pa
     alone = runner.evaluate(agent, env).score
     release = found[PRIVATE, "a release"]
     assert release.scores[0] == pytest.approx(alone, abs=4 * release.deployed[0].score_error + 1e-6)
-    again = recompute(release, Supplies(apart={"mine": file.read_text()}))
+    again = runner.compute(release.cell, Supplies(apart={"mine": file.read_text()}))
     assert again.digest == release.digest
     for text, words in (("(", "cannot be imported"),
                         ("def predict(*seen):\n    raise RuntimeError('broken')\n", "broken"),
                         ("import os\nos._exit(7)", "ended with status 7")):  # fmt: skip
-        broken = recompute(release, Supplies(apart={"mine": text}))
+        broken = runner.compute(release.cell, Supplies(apart={"mine": text}))
         assert words in broken.error["message"] and "Traceback" not in broken.error["message"]
 
 
@@ -204,7 +204,7 @@ def test_a_planner_row_of_the_record_is_recomputed(name):
     rows = [row for row in read_results(leaderboard.RECORD)[1]
             if row.cell.data == name and row.cell.privacy is not None and row.cell.agent == "standard"]  # fmt: skip
     row = rows[datetime.date.today().toordinal() % len(rows)]
-    (again,), (recorded,) = recompute(row).scores, row.scores
+    (again,), (recorded,) = runner.compute(row.cell, Supplies()).scores, row.scores
     if abs(again - recorded) > 1e-9:  # elsewhere the last bits of a model differ, on which the noise depends
         alike = [one.scores[0] for one in rows if one.cell.privacy == row.cell.privacy]
         warnings.warn(f"{row.cell.title}: {again} on this machine, {recorded} in the record", stacklevel=1)

@@ -22,9 +22,8 @@ before the first query; numerical trouble afterwards makes the release the publi
 **Estimates** (post-processing, free). *Trust*: the mean trust of each row is the noisy one, fused with a forecast: how
 often the behaviour at hand visits the row, times a number of days that is fitted. *Behaviour*: every answer is a linear
 measurement with known noise, so all answers add up to an information matrix and a vector. The prior is normal around
-the guess, its size is chosen by marginal likelihood, and rows sum to one. Cells are then made `possible`. *Choice*: of
-the release, the guess and means of them the one is taken whose plan earns most on behaviours that are drawn from the
-posterior, so a fleet that is too small does no harm.
+the guess, its size is chosen by marginal likelihood, and rows sum to one. Cells are then made `possible`. *Choice*: the
+release, the guess or a mean of them, whichever plan earns most on behaviours drawn from the posterior.
 """
 
 from __future__ import annotations

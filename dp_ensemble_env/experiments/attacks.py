@@ -5,10 +5,7 @@ participants, or does not (`dp_ensemble_env.privacy.audit`). What is attacked is
 numbers that the guarantee is about, the release, the plan solved on it, and an agent that learned in the environment of
 the release. The training seed is fixed and known to the attacker, as it would be from a run folder. The same without
 privacy is the positive control: a plan made on the true estimate, and an agent trained on it, must give the canary
-away.
-
-The attacker shows the less the further a thing is from the noise: there are fewer draws of it, and a release drops most
-of what the noisy sums tell. "Nothing shown" is no proof of privacy; the proof is that of the mechanism.
+away. "Nothing shown" does not prove privacy; the mechanism's proof does.
 """
 
 from __future__ import annotations

@@ -1,16 +1,8 @@
 """Offline data sets for Minari, with reference scores that are exact.
 
-The kinds, each a data set dp_ensemble/<name>/<kind>-v0:
-
-    uncontrolled   nobody interferes, no noise either
-    ad-hoc         today's practice, a fixed shed during the event
-    medium         a learner, stopped at the first score of at least 50 (not in policy mode): PPO, or apg (gradients
-                   through the mean field) for the tilts of a model with nature, context or coupling
-    standard       the optimal policy (not in price mode, where one price cannot express it)
-    mixed          equal shares of the kinds above, in turn
-
-Every start state occurs as often as it is likely. All but uncontrolled explore with noise.
-100 times Minari's normalized score is the score of this benchmark: 0 is uncontrolled, 100 the optimum.
+Each kind is a data set dp_ensemble/<name>/<kind>-v0; ``dp-ensemble dataset --help`` lists the kinds. Every start state
+occurs as often as it is likely. All but uncontrolled explore with noise. 100 times Minari's normalized score is the
+score of this benchmark: 0 is uncontrolled, 100 the optimum.
 
 A Minari data set says by *entry point*, the path of a Python object, how its environment is made, and
 ``dataset.recover_environment()`` imports and calls whatever that is. `recover_environment` does so for registered

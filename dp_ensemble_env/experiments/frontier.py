@@ -1,14 +1,12 @@
 """What participants' protection costs: score against ε, for numbers of participants and mechanisms.
 
 Participants are simulated: each has rows drawn from Dir(κ · P), where P is the scenario's default behaviour. Where
-that is one matrix of moves between levels and nothing else, they walk for a summer of quarter hours; otherwise they
-live a number of days of the scenario, with its nature and its contexts (`scenarios.participants`), and differ as the
-scenario says. P, what they do on average, is the truth: a plan is solved on the release, deployed on P as a tilt, and
-scored there (0 = uncontrolled, 100 = the optimum for P). Beside every score stands that of the plan made on the public
-guess, which costs ε = 0.
+that is one matrix of moves between levels, they walk for a summer of quarter hours; otherwise they live a number of
+days of the scenario and differ as it says (`scenarios.participants`). P, what they do on average, is the truth: a plan
+is solved on the release, deployed on P as a tilt, and scored there (0 = uncontrolled, 100 = the optimum for P). Beside
+every score stands the score of the plan made on the public guess, which costs ε = 0.
 
-The settings of the mechanisms are fixed. Those of `adaptive` were chosen on training instances, the others on campus
-instances 3 to 6; instances 20 to 22 were not looked at before anything was fixed.
+The settings of the mechanisms are fixed and were not chosen on the test instances.
 
 Mean and worst are over the noise of the draws. All draws at a point share one simulated fleet, and a smaller fleet
 is the beginning of the larger one.

@@ -17,12 +17,10 @@ target or the limit at `t`. What any other policy :math:`Q` loses is exactly
 **Contexts.** If time and context tell the whole past (every `(t, w)` can be reached in one way only), the mean power
 given the context, :math:`x_t[w]`, is a function of them. Then there is one multiplier a node, and costs and conjugates
 count with the probability :math:`p_t(w)` of the node:
-:math:`D(\lambda) = J^*(U_t[w] - \lambda_t[w]\,p) + \sum_t\sum_w p_t(w) f_t^*(\lambda_t[w])`. Without a context there is
-one node a step, and its probability is one.
+:math:`D(\lambda) = J^*(U_t[w] - \lambda_t[w]\,p) + \sum_t\sum_w p_t(w) f_t^*(\lambda_t[w])`.
 
-**Finite populations.** The costs are convex, so by Jensen's inequality no policy of a finite population earns more in
-expectation than the optimum of the mean field, whatever it observes: that optimum is an upper bound there, approached
-as the population grows.
+**Finite populations.** The costs are convex, so by Jensen's inequality the optimum of the mean field is an upper bound
+for every finite population.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ blind
     shares are hidden this is the best agent without memory. What it leaves is worth memory, or the shares.
 public guess
     The plan made without data: on the scenario's own textbook behaviour, or on a lazy walk where there is no textbook,
-    deployed as a tilt. Nothing is chosen in hindsight. What it leaves is worth data.
+    deployed as a tilt. What it leaves is worth data.
 myopic
     A tilt by the next utility alone. What it leaves is worth foresight.
 action modes

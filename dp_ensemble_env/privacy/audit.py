@@ -15,8 +15,6 @@ The threshold and the direction are chosen on one half of the draws; on the othe
 bounds (TPR from below, FPR from above, each at half of the error probability). What comes out is a *lower* confidence
 bound on the ε of the mechanism: above the claim, the claim is false; below it, the claim survives.
 
-A deterministic function of the true matrix (E8) tells different inputs apart with certainty: the bound is infinite.
-
 **Canaries.** A canary is one participant whose presence an attacker tries to guess, who knows everybody's data and the
 mechanism, and sees what came of the fleet with or without the canary: noisy sums, a release, a plan, a trained agent.
 The guess is a linear statistic, Fisher's discriminant, fitted to the first half of the draws and judged on the second.

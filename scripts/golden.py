@@ -40,7 +40,8 @@ from dp_ensemble_env.privacy import Fleet, PrivacyLedger, mechanism
 from dp_ensemble_env.reporting.score import start_values
 
 Numbers = Iterator[tuple[str, str, Any]]  # class, key, value
-ACTIONS, POPULATIONS = ("price", "tilt", "policy", "discrete"), ("mean-field", "single", 30)
+ACTIONS = ("price", "tilt", "policy", "discrete")
+POPULATIONS: tuple[str | int, ...] = ("mean-field", "single", 30)
 DIRICHLET = "dirichlet:k=50,floor=0.05"
 # With epsilon = 1 and 300 participants many releases are the public guess; with 100 the noise shows.
 FLEET = tuple(f"{name}:epsilon={epsilon}" for name in ("gaussian", "laplace", "posterior") for epsilon in (1, 100))

@@ -121,10 +121,6 @@ class TimedChain(MarkovChain):
         check_shape(np.asarray(self.cell_counts), shape, "cell_counts", "one count per transition and cell")
         self._freeze("tables", "cell_counts")
 
-    @property
-    def _sizes(self) -> list[tuple[str, str]]:
-        return [*super()._sizes, ("matrices", f"{HOURS * DAY_TYPES}"), ("pseudo-counts", f"{self.strength:.3g}")]
-
     def at(self, times: ArrayLike) -> FloatArray:
         """Return the behaviour (T, n, n) at decisions taken at the instants `times`: ``default=chain.at(times[:-1])``.
 

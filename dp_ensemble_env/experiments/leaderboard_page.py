@@ -208,7 +208,7 @@ def improvement(board: Board) -> Table:
     for entry in board.ranked():
         ppo = board.scores(board.find("ppo", entry.track, None if entry.track == OPEN else release_by("adaptive")))
         other = board.scores(entry)
-        common = {name for name in ppo if name in other and ppo[name].shape[1] == other[name].shape[1]}
+        common = [name for name in ppo if name in other and ppo[name].shape[1] == other[name].shape[1]]
         if entry.agent != "ppo" and common:
             chance = statistics.probability_of_improvement({n: ppo[n] for n in common}, {n: other[n] for n in common})
             rows.append([entry.source, entry.track, standings.chance_text(chance), str(len(common))])

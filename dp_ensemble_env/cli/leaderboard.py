@@ -41,7 +41,8 @@ class Leaderboard:
     scenarios: tuple[str, ...] = ()
     """Scenarios to compute (default: all)."""
     quick: bool = False
-    """Only the planners, and one seed of PPO on the open track."""
+    """Only the planners (two private cells each), and one seed of PPO on the
+    open track: ten minutes on two cores."""
     submit: Path | None = None
     """A Python file with predict or make(env), which is scored on both tracks and shown among the recorded rows."""
     allow_code: bool = False

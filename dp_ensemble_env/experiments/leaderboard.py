@@ -157,9 +157,9 @@ LINES = (*_planners(), *_learners())
 
 
 def quick(line: Line) -> Line | None:
-    """Return what of a line is played by --quick: planners, and one seed of PPO on the open track."""
+    """Return what of a line is played by --quick: planners, in private two cells each, and one seed of open PPO."""
     if line.stage == "planners":
-        return line
+        return replace(line, seeds=min(line.seeds, 2))
     return replace(line, seeds=1) if line.stage == "ppo" and line.track == OPEN else None
 
 

@@ -41,8 +41,7 @@ class Leaderboard:
     scenarios: tuple[str, ...] = ()
     """Scenarios to compute (default: all)."""
     quick: bool = False
-    """Only the planners (two private cells each), and one seed of PPO on the
-    open track: ten minutes on two cores."""
+    """Only the planners (two private cells each) and one seed of PPO on the open track: ten minutes on two cores."""
     submit: Path | None = None
     """A Python file with predict or make(env), which is scored on both tracks and shown among the recorded rows."""
     allow_code: bool = False

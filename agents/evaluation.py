@@ -17,10 +17,8 @@ is compared with what the uncontrolled ensemble and the optimal policy earn on a
 own contexts*, so the luck of the contexts cancels. With a coupling a finite population plays both references, too,
 with the same seeds.
 
-**Finite populations.** Episodes are seeded and start states drawn. The score compares each return with the two exact
-values *of its own start state*, which takes the luck of the start out of the error:
-:math:`100\,\overline{(R_i - R_0(s_i))}/\overline{(R^*(s_i) - R_0(s_i))}`. Its standard error is that of a ratio
-(delta method).
+**Finite populations.** Each return is compared with the two exact values *of its own start state*:
+:math:`100\,\overline{(R_i - R_0(s_i))}/\overline{(R^*(s_i) - R_0(s_i))}`, with the standard error of a ratio.
 
 **A release for each episode.** With ``redraw="episode"`` the agent is played on the first 16 releases of the
 environment's sequence, and each return is compared with the two exact values *of its own release*. With

@@ -1,7 +1,7 @@
 r"""Networks that learn from the model of their environment: by exact gradients (`apg`) or from the optimum (`cloning`).
 
-As the analytical agents do, they know the model of the environment they are made for: on a release that is
-post-processing. The trained policy is NumPy alone: loading and playing it needs no torch, and its file holds no code.
+They know the model of their environment: on a release that is post-processing. The trained policy is NumPy alone:
+loading and playing it needs no torch, and its file holds no code.
 
 **Analytic policy gradients.** The mean field is a smooth function of the actions, and `dp_ensemble_env.envs.functional`
 computes it in PyTorch. So the gradient of a whole episode's return with respect to the weights of a network is known

@@ -15,13 +15,10 @@ without-data
 open-loop, blind
     Bounds in hindsight: the best tilts by the clock alone, and the best by the clock and what is shown of the context.
     Neither looks at the shares or remembers.
-standard
-    The optimal policy.
-taylor, digamma, average-...
-    The closed-form policies that expect the noise of a Dirichlet release.
+standard; taylor, digamma, average-...
+    The optimal policy; the closed-form policies that expect the noise of a Dirichlet release.
 rolling
-    Solves again at each step, from the occupancy that it observes. Made on a release it corrects the errors of its
-    model as they show; what it observes while it acts are the true shares, which no epsilon covers.
+    Solves again at each step, from the occupancy that it observes: the true shares, which no epsilon covers.
 
 A price is a tilt of the default behaviour that is linear in power, :math:`\pi_t[b] \propto P[b]\,\exp(-c_t x)` with
 :math:`x` the power rescaled to [-1, 1]; every action mode has prices, or the nearest tilts to them. A tilt is played in

@@ -137,6 +137,8 @@ def train(
     """
     core: Any = EnsembleEnv("campus-event", action="price") if env is None else core_env(env)
     params = check_settings(algo, core, settings.hyperparams, scenario, settings.tuned)
+    if models and core.release is not None:
+        raise ValueError("models are trained on as they are, but the environment runs on a release; pass one of them.")
     models = models or (core.models if len(core.models) > 1 else ())
     config = _config(algo, core, params, settings, models)
     if keep is not None:
@@ -211,7 +213,8 @@ def _at_once(
 ) -> LearnedAgent:
     """Let a learner train itself, then keep what it learned; there is nothing to resume in between."""
     algo, total = str(config["algo"]), int(config["steps"])
-    env = EnsembleEnv(list(models), population_of(core), core.action_mode, ahead=core.layout.ahead) if models else core
+    kept = {"ahead": core.layout.ahead, "reward": core.settings.reward}
+    env = EnsembleEnv(list(models), population_of(core), core.action_mode, **kept) if models else core
     began = time.perf_counter()
     steps = {} if not total else {"steps": total}
     learned: Any = agent_kind(algo).make(env, seed=config["seed"], **steps, **config["hyperparams"])

@@ -29,9 +29,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-
 ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "lock"
 #: What is installed by each command, by extra.
@@ -93,14 +90,21 @@ WORDS = (
 )
 
 
+def plain(name: str) -> str:
+    """Return the name of a package as PyPI compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 def declared() -> tuple[set[str], dict[str, str]]:
     """Return the licences that are allowed, and those of packages that do not state one."""
     table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["licences"]
-    return set(table["allowed"]), {canonicalize_name(name): licence for name, licence in table["stated"].items()}
+    return set(table["allowed"]), {plain(name): licence for name, licence in table["stated"].items()}
 
 
 def needed(extras: Iterable[str]) -> Iterator[metadata.Distribution]:
     """Yield every installed package that this project asks for with these extras, directly or through others."""
+    from packaging.requirements import Requirement  # `audit` runs without it
+
     waiting, seen = [("dp-ensemble-env", extra) for extra in ("", *extras)], set()
     while waiting:
         name, extra = waiting.pop()
@@ -115,7 +119,7 @@ def needed(extras: Iterable[str]) -> Iterator[metadata.Distribution]:
             yield found
         for one in map(Requirement, found.requires or ()):
             if one.marker is None or one.marker.evaluate({"extra": extra}):
-                waiting += [(canonicalize_name(one.name), wanted) for wanted in ("", *one.extras)]
+                waiting += [(plain(one.name), wanted) for wanted in ("", *one.extras)]
 
 
 def licences_of(package: metadata.Distribution) -> set[str]:
@@ -142,7 +146,7 @@ def check(extras: Iterable[str]) -> tuple[dict[str, set[str]], list[str]]:
     found: dict[str, set[str]] = {}
     faults = []
     for package in needed(extras):
-        name = canonicalize_name(package.metadata["Name"])
+        name = plain(package.metadata["Name"])
         found[name] = {stated[name]} if name in stated else licences_of(package)
         if not found[name]:
             faults.append(f"{name} states no licence; look it up and write it into [tool.licences.stated].")

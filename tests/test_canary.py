@@ -16,6 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -34,6 +35,7 @@ from dp_ensemble_env.model import ALWAYS_PUBLIC, DECLARABLE, EnsembleModel
 from dp_ensemble_env.privacy import Fleet, PrivacyLedger, adjacency_from_counts, mechanism
 from dp_ensemble_env.privacy import ledger as ledger_module
 from dp_ensemble_env.privacy.mechanisms import dirichlet
+from dp_ensemble_env.scenarios.metered import DaySettings, metered_day
 
 #: An id that takes a model.
 ID = "canary/Model-v1"
@@ -253,24 +255,49 @@ def test_nothing_private_is_in_any_object_that_leaves(kind: str, way: str) -> No
     assert leaks(found["portable"].to_json().encode(), model) == set()
 
 
-@pytest.mark.parametrize("redraw", ["never", "episode"])
-def test_two_data_sets_and_one_release_leave_equal_bytes(redraw: str, monkeypatch: Any, tmp_path: Path) -> None:
+def office(seed: int) -> SimpleNamespace:
+    """Return sixty days of hourly readings, with enough above the floor to spare."""
+    rng, hour = np.random.default_rng(seed), np.arange(24 * 60)
+    stamps = np.datetime64("2024-06-16T00:00", "s") + hour * np.timedelta64(3600, "s")
+    scale = np.repeat(np.append(rng.uniform(0.7, 1.2, 59), 1.0 + 0.1 * seed), 24)
+    kw = scale * (200.0 + 150.0 * np.exp(-0.5 * ((hour % 24 - 13) / 3.5) ** 2)) + rng.normal(0.0, 3.0, len(hour))
+    return SimpleNamespace(times=stamps, kw=kw, step=np.timedelta64(3600, "s"), source="office", notes=())
+
+
+def metered(seed: int) -> EnsembleModel:
+    """Return a metered day on stated levels: utility, start, baseline and notes come from the readings."""
+    event = DemandResponseEvent("2024-08-14", step_minutes=60, notice_minutes=60)
+    day = metered_day(office(seed), event, DaySettings(levels=6, penalty=40.0))
+    return day.model.override(power_kw=np.linspace(100.0, 450.0, 6))
+
+
+@pytest.mark.parametrize("pair", ["drawn", "drawn again", "metered day"])
+def test_two_data_sets_and_one_release_leave_equal_bytes(pair: str, monkeypatch: Any, tmp_path: Path) -> None:
     """Two fleets that happen to give the same release: what leaves holds no digest of the data and no seed."""
 
     def drawn(shape: NDArray[Any], rng: Any) -> NDArray[Any]:
         return np.linspace(-1.0, 1.0, shape.size).reshape(shape.shape)
 
-    monkeypatch.setattr(dirichlet, "log_gamma_variates", drawn)
-    other = private_model(COUNTS + 1_000_003 * (COUNTS > 0), initial=INITIAL[::-1].copy(), notes=["Other."])
-    assert not np.array_equal(private_model().default, other.default)
+    if pair == "metered day":
+        models = (metered(0), metered(1))
+        given = {"privacy": mechanism(SPEC).release(models[0].default, 0)}
+        assert not np.array_equal(models[0].initial, models[1].initial)
+    else:
+        monkeypatch.setattr(dirichlet, "log_gamma_variates", drawn)
+        other = private_model(COUNTS + 1_000_003 * (COUNTS > 0), initial=INITIAL[::-1].copy(), notes=["Other."])
+        models, given = (private_model(), other), {"privacy": SPEC, "redraw": ["never", "episode"]["again" in pair]}
+    assert not np.array_equal(models[0].default, models[1].default)
     sides = []
-    for model, seed in ((private_model(), 912_345_678_912_345_671), (other, 3)):
+    for model, seed in zip(models, (912_345_678_912_345_671, 3), strict=True):
         ledger = PrivacyLedger()
         monkeypatch.setattr(ledger_module, "_OF_PROCESS", ledger)
-        found = objects(model, privacy=SPEC, redraw=redraw, release_seed=seed)
+        if pair == "metered day":
+            ledger.record(given["privacy"])
+        found = objects(model, **given, **({} if pair == "metered day" else {"release_seed": seed}))
         page, data = ledger.statement().save(tmp_path / "release.json")
-        blank = {name: pickle.dumps(value) for name, value in found.items()}
-        blank["card"] = page.read_bytes() + data.read_bytes()
+        blank = {name: pickle.dumps(value) for name, value in found.items()} | {
+            "card": page.read_bytes() + data.read_bytes()
+        }
         # The name of a draw depends on the data, by a key that stays here.
         sides.append({name: re.sub(rb"(?<=environment release )[0-9a-f]{16}", b"", one) for name, one in blank.items()})
     assert {name for name in sides[0] if sides[0][name] != sides[1][name]} == set()
@@ -357,6 +384,8 @@ def test_private_levels_are_refused_with_the_remedy() -> None:
     model = private_model(public_fields=[])
     with pytest.raises(ValueError, match=r"power levels come from the private series.*public=\['levels'\]"):
         EnsembleEnv(model, privacy=SPEC)
+    with pytest.raises(ValueError, match="power levels"):
+        portable_spec(model, mechanism(SPEC).release(model.default))
     with pytest.raises(ValueError, match="did you mean 'levels'"):
         private_model(public_fields=["level"])
 

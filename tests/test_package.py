@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import address
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 import dp_ensemble_env.agents
 from dp_ensemble_env import __version__
@@ -139,6 +140,19 @@ def test_workflow_runs_what_ci_runs():
     classifiers = " ".join(PROJECT["project"]["classifiers"])
     assert re.findall(r"Python :: (3\.\d+)", classifiers) == ["3.11", *pythons]
     assert PROJECT["project"]["requires-python"] == ">=3.11"
+
+
+def test_pinned_versions_lie_within_the_declared_bounds():
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = dict(line.lower().replace("_", "-").split("==") for line in pins if "==" in line)
+    extras = PROJECT["project"]["optional-dependencies"].values()
+    declared = [Requirement(text) for group in (PROJECT["project"]["dependencies"], *extras) for text in group]
+    others = [one for one in declared if one.name != PROJECT["project"]["name"]]
+    for one in others:
+        version = pinned.get(one.name.lower().replace("_", "-"))
+        assert version is None or one.specifier.contains(version), f"{one} excludes the tested {version}"
+    # No lower bound, no promise; torch's version is that of the constraints because others bring CUDA.
+    assert {one.name for one in others if not any(s.operator == ">=" for s in one.specifier)} == {"torch"}
 
 
 def test_every_public_name_is_there():

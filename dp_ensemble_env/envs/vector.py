@@ -34,7 +34,7 @@ class EnsembleVectorEnv(BatchView, VectorEnv[NDArray[np.float32], NDArray[np.flo
     and info are then in ``infos["final_obs"]`` and ``infos["final_info"]``) or ``DISABLED``
     (``reset(options={"reset_mask": mask})`` resets some of them). Infos are arrays with one entry per sub-environment,
     and ``infos["_key"]`` marks the entries that hold something. ``render()`` returns one frame per sub-environment.
-    Gymnasium gives `max_episode_steps` where a spec is made again; no less than the horizon, as nothing is truncated.
+    ``infos="all"`` adds shares and curtailment. Nothing is truncated: `max_episode_steps` is at least the horizon.
     """
 
     metadata: dict[str, Any] = {

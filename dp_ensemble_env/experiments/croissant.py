@@ -1,8 +1,8 @@
 """A Croissant description of a data set: JSON-LD that machines read, ``croissant.json`` beside the data.
 
 `Croissant <https://docs.mlcommons.org/croissant/docs/croissant-spec.html>`_ (version 1.0, by MLCommons) builds on
-schema.org. It has no reader for HDF5, so the file is described by name, size and digest, and what it holds by two
-tables that stand in the description itself: the columns of an episode, and the scores.
+schema.org. It has no reader for HDF5, so the file is described by name, size and digest, and its content by two tables:
+the columns of an episode, and the scores.
 """
 
 from __future__ import annotations

@@ -248,6 +248,7 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
 
     def _record(self, event: Event, label: str, times: int, happened: str = "") -> None:
         """Record a draw that fits the budget, or one that has `happened` already and may then be refused."""
+        label = str(label)
         if self._is_record:
             raise ValueError(
                 "this is a copy of a ledger, which cannot spend; charge the original, or keep it in a file that "

@@ -1,4 +1,4 @@
-"""Tables, paragraphs and progress on the terminal, drawn by rich; cards in notebooks.
+"""Tables, paragraphs and progress on the terminal, drawn by rich.
 
 A table fits the terminal, or 80 columns where there is none. Columns of words wrap, numbers are never cut or folded: a
 table that is too wide even so continues in a second block below, with its first columns repeated.

@@ -130,6 +130,12 @@ def test_learning_raises_the_score_and_stops_at_the_target():
         assert scores[-1] >= target > max(scores[:-1]) and scores[0] < 5 and agent.steps < 50_000
 
 
+def test_true_models_are_refused_beside_a_release():
+    env = EnsembleEnv("campus-event", action="tilt", privacy="public")
+    with pytest.raises(ValueError, match="the environment runs on a release"):
+        train("ppo", env, models=[scenarios.make("campus-event")])
+
+
 @pytest.mark.parametrize("algo", ["a2c", "apg"])
 def test_an_environment_of_several_instances_trains_on_them_and_scores_on_them(algo, tmp_path):
     models = [scenarios.make("spot", instance=i) for i in range(3)]

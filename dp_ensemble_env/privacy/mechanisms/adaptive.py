@@ -1,9 +1,8 @@
 r"""Ten adaptive Gaussian queries along the curvature of the plan, for the price of one draw.
 
 Near the truth the loss of a plan is :math:`\tfrac12 e^\top H e` in the error `e` of the release, and `H` has an
-effective rank of 2 to 25 among hundreds of cells: noise that is the same in every cell wastes nearly all of a
-contribution. `H` needs utility, nature and contexts, which are public, and an estimate of the behaviour, which earlier
-noisy answers give.
+effective rank of 2 to 25 among hundreds of cells: equal noise in every cell wastes nearly all of a contribution. `H`
+needs utility, nature and contexts, which are public, and an estimate of the behaviour from earlier noisy answers.
 
 **Contributions.** Participant `i` with decisions :math:`C_i` in rows that it visited :math:`R_{ib}` times has rows
 :math:`p_{ib} = C_{ib}/R_{ib}`, each trusted as far as it was seen, :math:`\omega_{ib} = R_{ib}/(R_{ib} + 30)`. Two

@@ -242,11 +242,13 @@ def test_distributions_that_do_not_fit_are_refused():
             occupancy(**{**good, **change})
 
 
-def test_an_impossible_move_is_found():
-    policy = np.stack([np.eye(2), [[1.0, 0.0], [0.5, 0.5]]])
-    with pytest.raises(ValueError, match="from state 1 to state 0 at time 1"):
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_an_impossible_move_is_found_at_any_time(wrong):
+    policy = np.stack([np.eye(2), np.eye(2)])
+    policy[wrong, 1] = [0.5, 0.5]
+    with pytest.raises(ValueError, match=f"from state 1 to state 0 at time {wrong}"):
         evaluate_policy(policy, np.eye(2), np.zeros((3, 2)), 1.0)
-    with pytest.raises(ValueError, match="takes decision 0 in state 1 at time 1,"):
+    with pytest.raises(ValueError, match=f"takes decision 0 in state 1 at time {wrong},"):
         evaluate_policy(policy, np.eye(2), np.zeros((3, 2)), 1.0, nature=np.eye(2))
 
 

@@ -50,14 +50,6 @@ def test_runs_are_repeatable_and_seeds_matter(capsys):
     assert not any(torch.equal(first[key], other[key]) for key in first)
 
 
-@pytest.mark.parametrize(("name", "population"), [("CampusEvent-tilt-v1", "single"), ("Spot-tilt-v1", "100")])
-def test_other_environments_and_tilts(name, population, capsys):
-    chosen = ["--env-id", f"dp_ensemble/{name}", "--population", population]
-    assert ppo_single_file.main([*SHORT, *chosen]) == 0
-    assert float(re.match(r"score (\S+),", capsys.readouterr().out)[1]) <= 100
-    assert Path(f"runs/ppo_single_file-{name}-seed0.pt").exists()
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

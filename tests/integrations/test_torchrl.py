@@ -39,12 +39,6 @@ def assert_episode_is_ours(episode):
     return start
 
 
-@pytest.mark.parametrize("population", ["mean-field", 100, "single"])
-@pytest.mark.parametrize("action", ["price", "tilt", "policy"])
-def test_specs_of_every_population(population, action):
-    check_env_specs(GymEnv(f"dp_ensemble_env:dp_ensemble/CampusEvent-{action}-v1", population=population), seed=0)
-
-
 def test_rollouts_of_one_environment_are_ours():
     env = GymEnv(ID)
     env.set_seed(3)
@@ -64,12 +58,6 @@ def test_rollouts_of_the_vector_environment_are_ours(mode):
     assert rollout.batch_size == (5, 3 * HORIZON) and ("next", "power_kw") in rollout.keys(include_nested=True)
     starts = {assert_episode_is_ours(episode) for row in rollout for episode in row.split(HORIZON)}
     assert len(starts) > 1  # the episodes differ
-
-
-def test_next_step_autoreset_is_refused_by_torchrl():
-    vector = gymnasium.make_vec(ID, num_envs=2, vectorization_mode="vector_entry_point")
-    with pytest.raises(RuntimeError, match="SAME_STEP or DISABLED"):
-        GymWrapper(vector)
 
 
 def test_page(run_page):

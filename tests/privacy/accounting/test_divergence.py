@@ -300,6 +300,27 @@ def test_renyi_bound_for_any_entries_holds_for_spread_moves():
 
 # ------------------------------------------------------------------ Theorem 2
 @pytest.mark.parametrize(
+    ("omega", "k", "exact", "theorem2"),
+    [(0.2, 50, 0.2514, 2.438), (0.2, 200, 0.8203, 8.430), (0.1, 50, 0.4791, 4.070), (0.1, 200, 1.398, 14.18)],
+)
+def test_numbers_of_the_exact_analysis_and_theorem_2(omega, k, exact, theorem2):
+    assert float(f"{worst_case_epsilon(0.05, k, 0.03, omega):.4g}") == exact
+    assert float(f"{theorem2_epsilon(k, 0.03, omega, omega, 2, 0.05):.4g}") == theorem2
+
+
+@pytest.mark.parametrize("h", [0.03, 1e-6])
+@pytest.mark.parametrize(("k", "omega", "rest", "size"), [(50.0, 0.1, 0.1, 2), (8.0, 0.2, 0.2, 3), (0.5, 0.3, 0.2, 2)])
+def test_theorem_2_by_its_formula(k, omega, rest, size, h):
+    with mp.workdps(40):
+        psi = mp.exp(mp.mpf(theorem2_log_psi(k, omega, rest, size, 0.05)))
+        m, w, c = k * mp.mpf(h) / 2, mp.mpf(omega), 1 - mp.mpf(rest) - mp.mpf(omega)
+        constant = mp.log(mp.beta(k * w, k * c) / mp.beta(k * w + m, k * c - m))
+        expected = float(constant + m * mp.log((1 - (size - 1) * psi) / psi))
+    found = theorem2_epsilon(k, h, omega, rest, size, 0.05)
+    assert found == pytest.approx(max(expected, 0.0), rel=1e-8, abs=1e-13)
+
+
+@pytest.mark.parametrize(
     ("k", "omega", "size", "log_psi"), [(50, 0.1, 2, -3.5), (20, 0.1, 2, -2.5), (500, 0.02, 4, -5)]
 )
 def test_theorem_2_delta_against_monte_carlo(k, omega, size, log_psi):

@@ -280,6 +280,9 @@ def test_a_model_that_hides_its_shares_hides_them_in_infos_too():
     env = EnsembleEnv(front(0), infos="all")
     observation, info = env.reset(seed=0)
     assert not any(shares.any() for shares in (info["occupancy"], info["default_occupancy"], observation[:13]))
+    vector = EnsembleVectorEnv(2, front(0), autoreset_mode="Disabled")
+    for options in (None, {"reset_mask": np.array([True, False])}):
+        assert not vector.reset(seed=0, options=options)[0][:, :13].any()
 
 
 # ------------------------------------------------------------------ the manual

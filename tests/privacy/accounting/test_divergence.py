@@ -367,6 +367,7 @@ def test_the_largest_psi_is_the_largest(k, omega, rest, size, delta):
 def test_theorem_2_needs_room_for_the_neighbour():
     for settings, words in (
         ((50, 0.03, 0.1, 0.0, 2), "omega_bar must"),
+        ((50, 0.03, 0.1, 1.0, 2), "omega_bar must"),
         ((50, 0.03, 0.1, 0.1, 1), "n_protected"),
         ((50, 0.5, 0.25, 0.5, 2), "no adjacent rows"),  # the other entry would fall to zero
         ((50, 0.03, 0.25, 0.3, 3), "no adjacent rows"),

@@ -156,7 +156,7 @@ def test_a_phone_shows_the_bars_of_the_demonstration_at_once(visit, pages):
     assert pages["demo"].stat().st_size < 300_000
     bars = visit("phone", name="demo").locator("figure.chart").first.locator("svg[role] rect")
     boxes = [bar.bounding_box() for bar in bars.all()]
-    assert len(boxes) == 4 and all(box["y"] + box["height"] <= SIZES["phone"][1] for box in boxes)
+    assert len(boxes) == 3 and all(box["y"] + box["height"] <= SIZES["phone"][1] for box in boxes)
 
 
 def test_values_and_series_by_mouse_and_keyboard(visit):

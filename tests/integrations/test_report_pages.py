@@ -113,7 +113,7 @@ def test_every_figure_is_visible_and_nothing_sticks_out(visit, size, name):
     width = SIZES[size][0]
     live, plain = page.locator("figure.chart .live > svg"), page.locator("figure:not(.chart) img")
     assert live.count() == (1 if name == "reproduction" else 2)
-    assert plain.count() == {"reproduction": 7}.get(name, 0)
+    assert plain.count() == {"reproduction": 6}.get(name, 0)
     assert not any(picture.is_visible() for picture in page.locator("img.plain").all())
     for figure in (*live.all(), *plain.all()):
         figure.scroll_into_view_if_needed()

@@ -213,7 +213,7 @@ def _at_once(
 ) -> LearnedAgent:
     """Let a learner train itself, then keep what it learned; there is nothing to resume in between."""
     algo, total = str(config["algo"]), int(config["steps"])
-    kept = {"ahead": core.layout.ahead, "reward": core.settings.reward}
+    kept: Config = {"ahead": core.layout.ahead, "reward": core.settings.reward}
     env = EnsembleEnv(list(models), population_of(core), core.action_mode, **kept) if models else core
     began = time.perf_counter()
     steps = {} if not total else {"steps": total}

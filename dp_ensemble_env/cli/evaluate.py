@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from dp_ensemble_env.agents import agent_names, evaluate, evaluate_split, make_agent
 from dp_ensemble_env.agents.base import privacy_line
@@ -52,7 +52,7 @@ class Evaluate(InEnvironment):
       dp-ensemble evaluate standard --animate event.gif
     """
 
-    agent: Positional[str]
+    agent: Annotated[Positional[str], arg(metavar="AGENT")]
     """Run folder, model file, or name of an agent, such as standard, best-price or ppo."""
     expect: float | None = None
     """Noise that a noise-aware policy expects (default: the release's k)."""

@@ -14,7 +14,8 @@ import textwrap
 import warnings
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args
 
 PROGRAM = "dp-ensemble"
 #: Commands by heading, and what each does. Those of "privacy" and "meters" are classes in the module of that name (the
@@ -61,16 +62,6 @@ EXTRAS = {
     **{"matplotlib": "plots", "pygame": "render", "PIL": "render", "pyarrow": "data", "openpyxl": "excel"},
     **dict.fromkeys(("stable_baselines3", "sb3_contrib", "torch", "tensorboard", "safetensors"), "rl"),
     **{"minari": "minari", "ray": "ray", "opendp": "opendp", "cvxpy": "test"},
-}
-#: Sentences of the library that reads options, and ours.
-PLAIN = {
-    r"Error parsing (\S+): no type matching (.*) could be instantiated from \[(.*)\].*": r"\1 takes \2, got \3",
-    r"Error parsing (\S+): invalid literal for int\(\) with base 10: (.*)": r"\1 takes a whole number, got \2",
-    r"Error parsing (\S+): could not convert string to float: (.*)": r"\1 takes a number, got \2",
-    r" takes FLOAT,": " takes a number,",
-    r" takes INT,": " takes a whole number,",
-    r"Missing value for argument '(.*)'.*": r"\1 needs a value",
-    r"Unrecognized options: (.*)": r"unknown option or value: \1",
 }
 
 
@@ -183,7 +174,9 @@ def parse(kind: Any, words: list[str], prog: str) -> Any:
         kind = kind.shown() if hasattr(kind, "shown") else kind
     marks = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff, tyro.conf.HelptextFromCommentsOff,
              tyro.conf.DisallowNone)  # fmt: skip
-    settings: dict[str, Any] = {"prog": prog, "description": "", "args": words, "config": marks}
+    registry = tyro.constructors.ConstructorRegistry()
+    registry.primitive_rule(plain)
+    settings: dict[str, Any] = {"prog": prog, "description": "", "args": words, "config": marks, "registry": registry}
     if hasattr(kind, "remembered") and (default := kind.remembered(words)) is not None:
         settings["default"] = default
     with contextlib.redirect_stderr(io.StringIO()) as told:
@@ -195,23 +188,42 @@ def parse(kind: Any, words: list[str], prog: str) -> Any:
     raise UsageError(f"{unboxed(told.getvalue())}; see {prog} --help")
 
 
+def plain(info: Any) -> Any:
+    """Tell tyro how to read a number, perhaps one among words, and a pair: with our words for what is none."""
+    import tyro
+
+    kinds = [kind for kind in get_args(info.type) or (info.type,) if kind is not NoneType]
+    named = [name for kind in kinds for name in get_args(kind)]
+    wanted = next((kind for kind in kinds if kind in (int, float)), None)
+    if kinds == [tuple[str, str]]:
+        return tyro.constructors.PrimitiveConstructorSpec(2, "STR STR", tuple, lambda _: True, lambda pair: [str(pair)])
+    if wanted is None or str in kinds or info.type_origin is tuple:
+        return None
+
+    def read(words: list[str]) -> Any:
+        with contextlib.suppress(ValueError):
+            return words[0] if words[0] in named else wanted(words[0])
+        asked = " or ".join([*named, "a whole number" if wanted is int else "a number"])
+        raise ValueError(f"{words[0]!r} is not {asked}")
+
+    metavar = "|".join([wanted.__name__.upper(), *(["{" + ",".join(named) + "}"] if named else [])])
+    return tyro.constructors.PrimitiveConstructorSpec(1, metavar, read, lambda _: True, lambda value: [str(value)])
+
+
 def unboxed(text: str) -> str:
-    """Return in our words what tyro says in a box: of each of its sections the first paragraph matters."""
-    lines = [re.sub(r"\x1b\[[\d;]*m", "", line).strip(" │") for line in text.splitlines()[1:]]  # after the title
-    sections = re.split(r"^[-─╰╯]{3,}$", "\n".join(lines), flags=re.MULTILINE)
-    told = [" ".join(section.strip().split("\n\n")[0].split()).rstrip(".") for section in sections]
-    wrong, *more = [*filter(None, told)] or ["the options cannot be read"]
-    if missing := re.fullmatch(r"Missing from [^:]*: (.*)", wrong):
-        needed = [one.split(" ")[:2] if one[0] == "-" else [one.partition(" ")[2].strip().rstrip(".")]
-                  for part in missing[1].split("(required)") if (one := part.strip())]  # fmt: skip
-        return "missing: " + ", ".join(" ".join(words) for words in needed)
-    if choice := re.fullmatch(r"invalid choice (.*) for argument '(.*)'. Expected one of \((.*)\)", wrong):
-        known = sorted(set(choice[3].split(", ")) - {"'None'"})
-        return f"{choice[2]} takes one of {', '.join(known)}, got {choice[1]}"
-    for pattern, said in PLAIN.items():
-        wrong = re.sub(pattern, said, wrong)
-    close = [found[1] for section in more if (found := re.match(r"Perhaps you meant: (\S+)", section))]
-    return wrong + "".join(f"; did you mean {name}?" for name in close[:1]).rstrip("?")
+    """Return on one line what tyro says in a box, whose sections are divided by rules.
+
+    The first section says what is wrong, and the last one names ``--help``. If one between them lists options, with
+    their help indented further, the first option is the closest.
+    """
+    lines = [re.sub(r"\x1b\[[\d;]*m", "", line)[2:].rstrip(" │|") for line in text.splitlines()[1:]]  # after the title
+    sections = [one.splitlines() for one in re.split(r"^[-+─╰╯]+$", "\n".join(lines), flags=re.MULTILINE) if one.strip()]
+    wrong, *more = sections[:-1] or [["the options cannot be read"]]
+    end = wrong.index("", 1) if "" in wrong[1:] else len(wrong)
+    said = [[line for line in wrong[:end] if not line.startswith(" " * 8)]]
+    said += [one[:3] for one in more if any(line.startswith(" " * 8) for line in one)]
+    texts = [" ".join(" ".join(one).split()).rstrip(".") for one in said]
+    return "; ".join([texts[0], *(one[0].lower() + one[1:] for one in texts[1:])])
 
 
 def sentence(error: BaseException) -> str:

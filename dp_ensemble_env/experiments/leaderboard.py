@@ -146,7 +146,7 @@ def _learners() -> list[Line]:
         replace(recurrent, twin=True),
         replace(ppo, stage="rest", seeds=3, only=("front",), twin=True),
         replace(ppo, agent="dqn", stage="rest", action="discrete", steps=50_000, seeds=3, settings=dqn),
-        Line(agent="z-learning", stage="rest", track=OPEN, seeds=3, steps=100_000, only=("campus-event", "campus-day")),
+        Line(agent="z-learning", stage="rest", track=OPEN, seeds=3, steps=100_000, only=("campus-event",)),
         Line(agent="cloning", stage="rest", track=OPEN, action="signals", seeds=3, steps=20_000),
         *(replace(ppo, stage="rest", track=STUDY, label=f"ppo, {mode}", action=mode, seeds=3, only=STUDIED)
           for mode in ("price", "tilt")),

@@ -44,17 +44,18 @@ def test_overview_names_every_command_by_subject(capsys):
         (["--verson"], "did you mean '--version'?"),
         (
             ["validate", "--episods", "5"],
-            "unknown option or value: --episods, 5; did you mean --episodes; see dp-ensemble validate",
+            "Unrecognized options: --episods, 5; perhaps you meant: --episodes INT; see dp-ensemble validate --help",
         ),
         (
             ["validate", "--spikes", "kep"],
-            "--spikes takes one of 'error', 'keep', 'missing', got 'kep'; see dp-ensemble",
+            "'kep' for argument '--spikes'. Expected one of ('error', 'missing', 'keep')",
         ),
-        (["validate", "--episodes", "many"], "--episodes takes a whole number, got 'many'"),
+        (["validate", "--episodes", "many"], "--episodes: 'many' is not a whole number; see dp-ensemble"),
+        (["validate", "--season", "06-15"], "--season"),
         (["validate", "--penalty", "nan"], "--penalty must be a finite number, got nan."),
-        (["evaluate", "standard", "--population", "x"], "--population takes INT|{mean-field,single}, got 'x'"),
-        (["evaluate"], "evaluate: missing: Run folder, model file, or name of an agent, such as standard, best-price"),
-        (["privacy", "release"], "release: missing: --output PATH, --ledger PATH; see dp-ensemble privacy release"),
+        (["evaluate", "standard", "--population", "x"], "'x' is not mean-field or single or a whole number; see"),
+        (["evaluate"], "evaluate: Missing from dp-ensemble evaluate: AGENT; see dp-ensemble evaluate --help"),
+        (["privacy", "release"], "release: Missing from dp-ensemble privacy release: --output PATH --ledger PATH; see"),
     ],
 )
 def test_what_cannot_be_understood_is_one_sentence(words, said, capsys):

@@ -5,8 +5,8 @@
 A *mutant* is the tree with one operator, comparison, constant or call replaced. It is *killed* if a test fails or does
 not end, and *survives* otherwise: then the tests overlook something, or the change makes no difference. As many are
 tried of each group of modules, each in a copy of the tree without the compiled functions of the module and of those
-that import it. Its tests are those that are named after the module or import it, then those in the mirrored folder,
-then those that import a module that imports it; small files first, for a minute of computing (--budget).
+that import it. Its tests are those named after the module, then those that import it, then those in the mirrored
+folder, then those that import a module that imports it; small files first, for a minute of computing (--budget).
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ def tests_of(module: str) -> list[str]:
     folder, stem, found = Path(module).parts[0], Path(module).stem.strip("_"), []
     for path in (ROOT / "tests").rglob("test_*.py"):
         used, within = imports(path), path.relative_to(ROOT / "tests").parts
-        rank = 0 if path.stem == f"test_{stem}" or name in used else 1 if folder == within[0] else 2
-        if "integrations" not in within and (rank < 2 or used & users):
+        rank = 0 if path.stem == f"test_{stem}" else 1 if name in used else 2 if folder == within[0] else 3
+        if "integrations" not in within and (rank < 3 or used & users):
             found.append((rank, path.stat().st_size, path.relative_to(ROOT).as_posix()))
     return [path for _, _, path in sorted(found)]
 

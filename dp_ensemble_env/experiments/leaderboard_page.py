@@ -337,10 +337,15 @@ def figure(board: Board, path: Path) -> Path:
     """Draw scores by agent on both tracks with their intervals, and lines to compare with; imports matplotlib."""
     from dp_ensemble_env.reporting.plots import BLUE, GREY, ORANGE, look, save, subplots
 
-    entries = board.ranked()[::-1]
+    shown: list[Entry | str] = []  # from above: what was known, and below it the agents that knew it
+    for entry in board.ranked():
+        shown += [entry] if entry.knows in shown else [entry.knows, entry]
+    shown.reverse()
     with look():
-        picture, axes = subplots(figsize=(5.2, 2.0 + 0.19 * len(entries)))  # letters that a telephone can show
-        for y, entry in enumerate(entries):
+        picture, axes = subplots(figsize=(5.2, 2.0 + 0.19 * len(shown)))  # letters that a telephone can show
+        for y, entry in enumerate(shown):
+            if isinstance(entry, str):
+                continue
             value, low, high = statistics.interval(board.scores(entry))
             color, mark = (BLUE, "o") if entry.track == PRIVATE else (ORANGE, "s")
             if high < LEFT:
@@ -351,9 +356,11 @@ def figure(board: Board, path: Path) -> Path:
         place: dict[str, Any] = {"rotation": 90, "ha": "center", "va": "bottom", "size": 6.5}
         for x, names in lines(board).items():
             axes.axvline(x, color=GREY, ls="--", lw=1, zorder=0)
-            axes.text(x, len(entries) - 0.2, f"{names}: {x:.0f}", color=GREY, **place)
-        labels = [entry.source for entry in entries]
-        axes.set(yticks=range(len(entries)), yticklabels=labels, xlim=(LEFT, 103), ylim=(-0.7, len(entries) - 0.3))
+            axes.text(x, len(shown) - 0.2, f"{names}: {x:.0f}", color=GREY, **place)
+        labels = [f"knew {entry}:" if isinstance(entry, str) else entry.source for entry in shown]
+        axes.set(yticks=range(len(shown)), yticklabels=labels, xlim=(LEFT, 103), ylim=(-0.7, len(shown) - 0.3))
+        for label, entry in zip(axes.get_yticklabels(), shown, strict=True):
+            label.set_fontweight("bold" if isinstance(entry, str) else "normal")
         axes.set_xticks(range(0, 101, 20))
         said = "score: 0 = uncontrolled, 100 = optimum; with 95 % intervals\nsquare: open track, circle: private"
         cut = f"hollow: cells are missing; the axis is cut at −{-LEFT}, arrows: lower scores"

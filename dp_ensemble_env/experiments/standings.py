@@ -329,7 +329,8 @@ def charts(standings: Standings, model: EnsembleModel | None = None) -> dict[str
     about: dict[str, Any] = {"low": [s.low for s in scores], "high": [s.high for s in scores], "notes": notes}
     points = Series("score", [s.value for s in scores], range(len(names)), line=False, dots=True, **about)
     marks = [(100.0, "optimum")]
-    marks += [(standings.overall(HONEST).value, "without data")] if HONEST in names else []
+    beside = [interval(standings.of(name, "without_data")) for name in sorted(names, key=standings.whole)]
+    marks += [(beside[-1].value, "without data")] if math.isfinite(beside[-1].value) else []
     label = "score (0 = uncontrolled, 100 = optimum)"
     ranked = Chart("Score, with its 95 % interval", label, "", [points], rows=names, x_name="score", marks=marks)
     made = {"scores": (ranked, "")}

@@ -89,7 +89,7 @@ def _load_and_matrix(study: Study, path: Path) -> str:
     event = model.times[0].astype("datetime64[D]")
     if label[0] <= event <= label[-1]:
         left.axvline(event, color=p.RED, lw=1, ls="--", label="event day")
-    left.set(ylabel="power of 100 buildings, MW", title="(a) aggregate load")
+    left.set(ylabel="power of 100 buildings,\nMW (axis starts above 0)", title="(a) aggregate load")
     left.margins(x=0)
     _below(left, 3, handlelength=1.4, columnspacing=1.0)
     months = label[-1] - label[0] > np.timedelta64(200, "D")

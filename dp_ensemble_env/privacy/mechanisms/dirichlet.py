@@ -236,9 +236,9 @@ def rounded(row: FloatArray, weight: int) -> list[int]:
 class DirichletMechanism(Mechanism):
     """Draw private copies of a transition matrix.
 
-    `k` is the concentration: larger is closer to the true matrix and less private. Every entry of the support is raised
-    to at least `floor`, without which no guarantee holds for all inputs. `h` is the adjacency of the true rows that a
-    draw is charged under, by default that of the ledger; it does not change the draw.
+    With a larger concentration `k` a copy is closer to the true matrix and less private. Every entry of the support is
+    raised to at least `floor`; without a floor no guarantee holds for all inputs. `h` is the adjacency of the true rows
+    under which a draw is charged, by default the ledger's; it does not change the draw.
     """
 
     name: ClassVar[str] = "dirichlet"

@@ -107,7 +107,7 @@ def learning_table(rows: Sequence[Row]) -> str:
             f"{np.mean(many[0].scores):.1f}" if many else "–",
             f"{trained(sac[0]):.1f}" if sac else "–",
         ])  # fmt: skip
-    headings = ["scenario", "PPO, by seed", "least on test 0–4", "PPO, 20 instances: test 0–4", "mean", "SAC, 20,000"]
+    headings = ["scenario", "PPO, by seed", "lowest on test 0–4", "PPO, 20 instances: test 0–4", "mean", "SAC, 20,000"]
     return markdown(headings, lines).rstrip()
 
 

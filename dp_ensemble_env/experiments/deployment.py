@@ -147,8 +147,8 @@ class Regret:
 
     @property
     def price(self) -> str:
-        """ε in a few digits, or that there is none."""
-        return f"{self.epsilon:.3g}" if np.isfinite(self.epsilon) else "none"
+        """ε in a few digits; infinite without a guarantee."""
+        return f"{self.epsilon:.3g}" if np.isfinite(self.epsilon) else "∞"
 
 
 def split_regret(

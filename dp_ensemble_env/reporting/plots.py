@@ -172,8 +172,8 @@ def plot_regrets(rows: Sequence[Any], path: Path) -> Path:
         axes.barh(places, values, left=start, color=colour, hatch=hatch, edgecolor="white", label=part)
         right, left = right + np.maximum(values, 0.0), left + np.minimum(values, 0.0)
     for place, row in zip(places, rows, strict=True):
-        price = f"ε = {row.price}" if np.isfinite(row.epsilon) else "no ε"
-        axes.annotate(f"  {row.score:.1f}, {price}", (max(right[place], row.total + row.error), place), va="center")
+        words = f"  {row.score:.1f}, ε = {row.price}"
+        axes.annotate(words, (max(right[place], row.total + row.error), place), va="center")
     axes.errorbar([row.total for row in rows], places, xerr=[row.error for row in rows], fmt="k.", ms=3, lw=1.2)
     axes.set_yticks(places, [row.name for row in rows])
     axes.invert_yaxis()

@@ -195,7 +195,7 @@ class DirichletEvent(Event, type="dirichlet"):
         h = f"h={high:.4g}" if low == high else f"h={low:.4g} to {high:.4g}"
         entries = "any entries" if any(event.entries == "any" for event in events) else "two entries"
         most = max(int((event.moved >= 0).sum()) for event in events)
-        how = {"sequential": f"all {most} drawn rows composed", "parallel": "a unit touches one row of each matrix"}
+        how = {"sequential": f"all {most} drawn rows compose", "parallel": "a unit touches one row of each matrix"}
         least = min(event.floor for event in events)
         terms = [
             f"adjacent rows differ in {entries} by {h} in L1 distance",

@@ -54,7 +54,7 @@ def test_assumptions_are_said_when_they_are_made():
     for _ in range(2):
         ledger.release(mechanism("gaussian:epsilon=1"), FLEET, np.random.default_rng(0))
     line = str(ledger.statement())
-    assert TWO_UNITS[1:] not in line and BEFOREHAND[1:] not in line and "anyone who knows the seed can remove the noise" in line
+    assert TWO_UNITS[1:] not in line and BEFOREHAND[1:] not in line and "knows the seed can remove the noise" in line
     ledger.release(mechanism("laplace:epsilon=0.5"), FLEET, 0)
     assert BEFOREHAND[1:] in str(ledger.statement()) and BEFOREHAND in ledger.statement().assumptions
     assert TWO_UNITS[1:] not in str(ledger.statement())

@@ -117,7 +117,7 @@ _REGISTRY: Registry[Kind] = Registry(
 
 
 def agent_names(learns: bool | None = None) -> tuple[str, ...]:
-    """Return the names of all agents, or of those that learn, or of those that plan; the built-in ones first."""
+    """Return the names of all agents, of the learners only, or of the planners only; built-in names first."""
     return tuple(
         name
         for name in _REGISTRY.names()
@@ -126,14 +126,13 @@ def agent_names(learns: bool | None = None) -> tuple[str, ...]:
 
 
 def register_agent(name: str, *, learns: bool = False) -> Callable[[Factory], Factory]:
-    """Register ``make(env, **settings) -> agent`` of your own under a name; doing it again replaces it.
+    """Register your own ``make(env, **settings) -> agent`` under a name, replacing an earlier one.
 
     Parameters
     ----------
     name : str
     learns : bool
-        Whether making the agent trains it. Such a function takes ``steps`` and ``seed``, both of which may be missing,
-        beside settings of its own.
+        Whether making the agent trains it. The function must then accept ``steps`` and ``seed``, both optional.
     """
 
     def decorate(make: Factory) -> Factory:
@@ -156,11 +155,9 @@ def make_agent(name: str, env: Any, **settings: Any) -> Agent:
     name : str
         One of `agent_names`.
     env : gymnasium.Env or gymnasium.vector.VectorEnv
-        The environment it is to act in. Agents that plan do so on its model,
-        unless a release is given; agents that learn are trained in it.
+        The environment for the agent. Planners use its model, or a given release; learners are trained in it.
     **settings
-        Settings of the agent, such as ``k=50`` or ``release=...`` for the
-        analytical ones and ``steps=20_000, seed=0`` for the learners.
+        Settings of the agent: planners take ``k=50`` or ``release=...``, learners ``steps=20_000, seed=0``.
     """
     return agent_kind(name).make(env, **settings)
 

@@ -57,19 +57,19 @@ RELEASES = 16
 
 
 def evaluate(agent: Agent, env: Any, episodes: int | None = None, seed: int = 0) -> Outcome:
-    """Evaluate an agent in an environment like `env`, which itself is left alone.
+    """Evaluate an agent in a copy of `env`.
 
     Parameters
     ----------
     agent : Agent
-        Anything with Stable-Baselines3's ``predict``; it is asked for what it would do without noise.
+        An object with Stable-Baselines3's ``predict``, which is called with ``deterministic=True``.
     env : gymnasium.Env or VectorEnv
-        Its model (the release, if it has one), population and action mode are used. With ``redraw="episode"`` these
-        are the first 16 releases of its sequence; those that it has not drawn yet are charged to its ledger. With
-        several instances all of them are played, with equal shares of the episodes.
+        The copy has its model (the release, if it has one), population and action mode. With ``redraw="episode"`` the
+        agent plays the first 16 releases of the sequence; new draws are charged to the ledger. With several instances
+        each gets an equal share of the episodes.
     episodes : int, optional
-        Where chance plays a part: for finite populations 2,000 by default, for a mean field with contexts 512.
-        Another mean field takes one episode from each start state, and a schedule none.
+        Number of episodes: by default 2,000 for a finite population and 512 for a mean field with contexts. Any other
+        mean field takes one episode from each start state; a schedule needs none.
     seed : int
         Episode `i` is seeded with ``seed + i``.
     """

@@ -67,14 +67,14 @@ html_math_renderer = "mathml"  # which browsers draw themselves
 
 
 class Manual(SphinxDirective):
-    """Show a docstring that is written in Markdown, as those of Gymnasium's environments are."""
+    """Show a docstring in Markdown, such as Gymnasium's environments have, without its first line."""
 
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
         """Parse the docstring as part of the page."""
         module, _, name = self.arguments[0].rpartition(".")
-        text = inspect.getdoc(getattr(importlib.import_module(module), name)) or ""
+        _, _, text = (inspect.getdoc(getattr(importlib.import_module(module), name)) or "").partition("\n\n")
         part = nodes.section()
         self.state.nested_parse(StringList(text.splitlines()), 0, part, match_titles=True)
         return part.children

@@ -318,12 +318,12 @@ class EnsembleModel:
         return self.override(default=np.asarray(default))
 
     def public(self, release: Any) -> EnsembleModel:
-        """Return a model built from public fields and a release alone: what may be handed out.
+        """Return a model built from public fields and a release alone, which you may share.
 
-        The release, or anything else with a `matrix`, takes the place of the default. Whatever is not declared public
-        is left out: start states are equally likely then, there is no baseline and no note, and the utility is what
-        the levels cost at the event's prices. A model without public levels or penalty is refused, and one whose
-        private utility does not follow from prices.
+        The release, or any object with a `matrix`, replaces the default. Fields that are not declared public are left
+        out: all start states become equally likely, baseline and notes disappear, and the utility is recomputed from
+        the event's prices. Raises an error if the levels or the penalty are private, or if a private utility does not
+        follow from prices.
 
         Examples
         --------
@@ -374,8 +374,7 @@ class EnsembleModel:
     def override(self, **changes: Any) -> EnsembleModel:
         """Return a copy with some fields changed; a misspelt name is refused.
 
-        The counts were observed with the old default: with another one they
-        are dropped, unless `counts` are given, too.
+        A new default drops the counts, which were observed with the old one, unless you also pass `counts`.
         """
         known = list(self.__dataclass_fields__)
         for name in changes:

@@ -64,7 +64,7 @@ def probe_table() -> str:
         scores = [getattr(found, key) for key in COLUMNS.values()]
         scores += [signals.constant, signals.by_context, signals.ceiling]
         rows.append([f"[{name}](scenarios/{name}.md)", needs(name, found), *map(number, scores)])
-    return markdown(headings, rows)
+    return markdown(headings, rows, words=2)
 
 
 def number(value: float) -> str:
@@ -77,7 +77,7 @@ def gallery(images: str, pages: str) -> str:
     cells = [f"[![{name}]({images}{name}.gif)<br>{name}]({pages}{name}.md)" for name in scenarios.BUILT_IN]
     cells += [""] * (-len(cells) % ACROSS)
     rows = [cells[i : i + ACROSS] for i in range(0, len(cells), ACROSS)]
-    return markdown(rows[0], rows[1:])
+    return markdown(rows[0], rows[1:], words=ACROSS)
 
 
 def listing(board: Board) -> str:
@@ -103,7 +103,7 @@ def overview() -> str:
         "Scores of training instance 0 in the mean field: 0 = uncontrolled, 100 = optimum. *Open loop*: the best plan "
         "that depends on time alone. *Blind*: the best plan that depends on time and on the context shown now, but not "
         "on memory or shares. *Without data*: the plan for textbook behaviour, or for a lazy random walk if there is "
-        "no textbook. *Myopic*: looks one step ahead. The last three columns use signals, the default mode: the best "
+        "no textbook. *Myopic*: a plan one step ahead. The last three columns use signals, the default mode: the best "
         "constant action, the best action for each context shown, and the best action for each time and context. "
         f"Signals partly adapt to the context, so a constant action already scores {constant['call']:.0f} on call and "
         f"{constant['spot']:.0f} on spot. A scenario tests *feedback*, *memory* (or *shares*) or *data* if the best "

@@ -23,6 +23,7 @@ DATE, SLOT = np.divmod(np.arange(SLOTS), DAY)
 REST = ((DATE + 1) % 7 >= 5) | np.isin(DATE, (0, 87, 90, 125, 146, 237, 358, 359))  # 1 January 2013 was a Tuesday
 NORMAL, HIGH, LOW = 11.76, 67.20, 3.99  # pence per kWh
 AHEAD, ALONE = "tilt with foresight, label", "tilt without foresight, label"
+NAMES = {AHEAD: "predicted by the tilt with foresight", ALONE: "predicted by the tilt without foresight"}
 Array = np.ndarray[Any, Any]
 Year = tuple[Array, Array, Array, list[Array]]  # by half hour: label (1 high, −1 low), response, clean; then episodes
 
@@ -129,11 +130,12 @@ def draw(year: Year, lines: dict[str, Array], path: Path) -> None:
         first = np.array([e[0] for e in year[3] if (year[0][e[0] : e[0] + 6] == w).all()])
         hours, slots = np.arange(-10, 6) / 2 + 0.25, first[:, None] + np.arange(-10, 6)
         for (label, line), color, dash in zip(lines.items(), (BLACK, RED, BLUE), ("o-", "--", "-"), strict=True):
-            axes.plot(hours, 100 * line[slots].mean(0), dash, color=color, ms=3, lw=1.6, label=label)
+            axes.plot(hours, 100 * line[slots].mean(0), dash, color=color, ms=3, lw=1.6, label=NAMES.get(label, label))
         mean, error = year[1][slots].mean(0), 1.96 * year[1][slots].std(0) / len(first) ** 0.5
-        axes.fill_between(hours, 100 * (mean - error), 100 * (mean + error), alpha=0.2, fc=BLACK)
-        axes.axvspan(0, 3, color="0.93", lw=0, zorder=0)
-        axes.set(title=f"{name} price, {len(first)} episodes", ylabel="change of consumption, %", xticks=range(-5, 4))
+        axes.fill_between(hours, 100 * (mean - error), 100 * (mean + error), alpha=0.2, fc=BLACK, label="95 % interval")
+        axes.axvspan(0, 3, color="#FAF0CD", lw=0, zorder=0, label="high or low price")
+        axes.set_title(f"{name} price: {len(first)} episodes of 3 hours or more")
+        axes.set(ylabel="change of consumption, %", xticks=range(-5, 4))
     panels[1].set_xlabel("hours since the price changed")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center")
     save(figure, path)

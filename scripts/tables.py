@@ -107,13 +107,14 @@ def learning_table(rows: Sequence[Row]) -> str:
             f"{np.mean(many[0].scores):.1f}" if many else "–",
             f"{trained(sac[0]):.1f}" if sac else "–",
         ])  # fmt: skip
-    headings = ["scenario", "PPO, by seed", "least on test 0–4", "PPO, 20 instances: test 0–4", "mean", "SAC, 20,000"]
+    headings = ["scenario", "PPO, by seed", "lowest on test 0–4", "PPO, 20 instances: test 0–4", "mean", "SAC, 20,000"]
     return markdown(headings, lines).rstrip()
 
 
+@look()
 def draw_learning(rows: Sequence[Row]) -> Path:
     """Draw the curves of PPO on every scenario, beside a plan without data."""
-    figure, axes = subplots(3, 4, figsize=(10, 6.4), sharex=True, sharey=True, layout="constrained")
+    figure, axes = subplots(6, 2, figsize=(5, 9.6), sharex=True, sharey=True)
     for name, ax in zip(scenarios.BUILT_IN, axes.flat, strict=False):
         for row in rows:
             if row.cell.data == name and row.cell.agent == "ppo" and row.cell.training == 1:
@@ -127,10 +128,11 @@ def draw_learning(rows: Sequence[Row]) -> Path:
         ax.set(title=name, ylim=(-20, 105))
     for ax in axes.flat[len(scenarios.BUILT_IN) :]:
         ax.axis("off")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="lower right", frameon=False)
+    axes[-2, -1].tick_params(labelbottom=True)
+    axes[-1, -1].legend(*axes[0, 0].get_legend_handles_labels(), loc="center")
     figure.supxlabel("thousand steps")
     figure.supylabel("score: 0 uncontrolled, 100 optimum")
-    return save(figure, DOCS / "images" / "learning.png", dpi=110)
+    return save(figure, DOCS / "images" / "learning.png", dpi=150)
 
 
 # ------------------------------------------------------------------ privacy
@@ -269,17 +271,17 @@ def draw_curvature(rows: Sequence[Row]) -> Path:
     values, vectors = np.linalg.eigh((curvature + curvature.T) / 2.0)
     gained = shaped.vectors @ (shaped.gain[:, None] * (shaped.vectors.T @ vectors))
     gain = np.linalg.norm(shaped.low * vectors + gained, axis=0)
-    losses = {"the same noise in all directions": values / even.low**2, "shaped by the curvature": values / gain**2}
-    unit = losses["the same noise in all directions"].sum() / 100.0
+    losses = {"equal noise in all directions": values / even.low**2, "noise shaped by the curvature": values / gain**2}
+    unit = losses["equal noise in all directions"].sum() / 100.0
     figure, axes = subplots(figsize=(4.4, 3.0))
     for (label, loss), style in zip(losses.items(), STYLES, strict=True):
         rank = np.sort(loss)[::-1][:30] / unit
-        words = f"{label}: {loss.sum() / unit:.1f} in all"
+        words = f"{label}: total {loss.sum() / unit:.1f}"
         axes.plot(range(1, len(rank) + 1), rank, ms=3, lw=1, label=words, **style)
     axes.set_yscale("log")
-    axes.set(xlabel="direction of error, the costliest first", ylim=(1e-3, 200))
+    axes.set(xlabel="the 30 costliest directions of error, costliest first", ylim=(1e-3, 200))
     axes.set_ylabel("loss of a plan (equal noise = 100)")
-    axes.set_title(f"spot: {problem.size - problem.rows} directions, the same privacy", fontsize=8)
+    axes.set_title(f"spot: {problem.size - problem.rows} directions, equal privacy", fontsize=8)
     axes.legend(fontsize=7)
     return save(figure, DOCS / "images" / "curvature.png")
 

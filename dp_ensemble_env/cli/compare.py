@@ -27,11 +27,11 @@ class Compare(OnProblem):
     """Compare agents: tables, CSV, JSON, pictures and one HTML page.
 
     Computes the grid agents x privacy x actions x populations x seeds x problems. An agent sees the true
-    behaviour or a release of it, and is scored on the true behaviour: 0 = uncontrolled, 100 = the exact optimum. Beside
-    it stand the score of a plan without data and the epsilon that was spent.
+    behaviour or a release of it, and is scored on the true behaviour: 0 = uncontrolled, 100 = the exact optimum. The
+    tables add the score of a plan without data and the epsilon spent.
 
-    Every finished cell is a file in the output folder and is never computed again: after a crash, Ctrl-C or the loss
-    of the cluster, the same command does the rest. Failed cells are tried again.
+    Each finished cell is saved in the output folder. After a crash, Ctrl-C or the loss of the cluster, run the same
+    command again: it computes only missing and failed cells.
 
     Exit status: 0 all cells done, 1 some failed, 2 bad input, 3 the cluster was lost, 130 interrupted.
 

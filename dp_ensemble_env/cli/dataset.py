@@ -21,10 +21,10 @@ from dp_ensemble_env.tools.files import resolved
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset(InEnvironment):
-    """Write offline data sets for Minari, with reference scores that are exact.
+    """Write offline data sets for Minari, with exact reference scores.
 
     The kinds, each a data set dp_ensemble/<name>/<kind>-v0:
-      uncontrolled  nobody interferes, no noise either
+      uncontrolled  nobody interferes, no noise
       ad-hoc        today's practice, a fixed shed during the event
       medium        a learner, stopped at the first score of 50: PPO, or apg for
                     the tilts of a model with nature, context or coupling
@@ -33,9 +33,9 @@ class Dataset(InEnvironment):
       mixed         equal shares of the kinds above, in turn
 
     Load one with minari.load_dataset("dp_ensemble/<name>/<kind>-v0"). 100 times Minari's normalized score is the score
-    of this benchmark. A private data set (--privacy) holds nothing of the matrix but one release, and states its
-    guarantee. The release of a scenario is seeded; a meter file's release uses the operating system's entropy unless
-    --release-seed is given: make all kinds in one run, since a second run is a second release.
+    of this benchmark. With --privacy a data set contains only one release of the matrix, and states its guarantee. A
+    scenario's release is seeded; a meter file's release uses the operating system's entropy unless you give
+    --release-seed. Make all kinds in one run: a second run draws a second release.
 
     Examples
     --------
@@ -47,7 +47,7 @@ class Dataset(InEnvironment):
 
     problem: ModelSettings = ModelSettings(scenario=CAMPUS)
     kinds: tuple[str, ...] = ()
-    """Kinds to make (default: all that the action mode can play)."""
+    """Kinds to make (default: all kinds possible in the action mode)."""
     episodes: int = 200
     """Episodes of each kind."""
     noise: float = 0.01

@@ -31,16 +31,15 @@ from dp_ensemble_env.tools.validation import check_choice, check_count
 class Evaluate(InEnvironment):
     """Score a named agent, or the agent of a run folder or model file.
 
-    The score is 0 for the uncontrolled ensemble and 100 for the exact optimum of the environment it is measured in. A
-    plan is evaluated exactly, and so is any agent in a mean field that starts from each state; elsewhere seeded
-    episodes come with standard errors.
+    The score is 0 for uncontrolled loads and 100 for the exact optimum of the environment. Plans, and all agents in a
+    mean field without contexts, are evaluated exactly; otherwise the agent plays seeded episodes, and the report gives
+    standard errors.
 
-    A run folder remembers the environment it was trained in, so a run needs no option; options that you give override
-    it.
+    A run folder stores its environment, so a run needs no options; options that you give override it.
 
-    With --split the agent is scored on a fixed set of instances, each against its own optimum: interquartile mean,
-    95 % bootstrap interval, and the gap to the training instances. A run plays them as it is; an agent by name is made
-    anew on each.
+    With --split the agent plays a fixed set of instances, and each is scored against its own optimum. The report gives
+    the interquartile mean, a 95 % bootstrap interval and the gap to the training instances. A run plays as it was
+    trained; an agent by name is computed for each instance.
 
     Examples
     --------
@@ -195,7 +194,7 @@ class Evaluate(InEnvironment):
         return make_agent(self.agent, env, **settings)
 
     def check_animation(self, file: Path) -> None:
-        """Learn of what is missing before the work."""
+        """Check for missing packages before the work."""
         from dp_ensemble_env.reporting.animation import check_suffix
 
         check_suffix(file)
@@ -228,5 +227,5 @@ def show(heading: str, env: EnsembleEnv, result: Outcome, deployed: Deployed | N
 def show_tenths(shared: Tenths) -> None:
     """Print who gives how much."""
     rows = [[f"{i}", *(number_text(x, 0) for x in line)] for i, line in enumerate(zip(*shared, strict=True), 1)]
-    note = "Tenths of the loads by what they would use uncontrolled, most first; exact expectations from their start."
-    table("Who gives how much", ("tenth", "uncontrolled, kWh", "delivered, kWh", "discomfort, $"), rows, notes=[note])
+    note = "Tenths of the loads in order of uncontrolled use, highest first; exact expected values given their start."
+    table("\nWho gives how much", ("tenth", "uncontrolled, kWh", "delivered, kWh", "discomfort, $"), rows, notes=[note])

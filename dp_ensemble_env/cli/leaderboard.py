@@ -25,8 +25,8 @@ class Leaderboard:
     """Score agents by one frozen protocol, on an open and a private track.
 
     Open track: learners are trained on training instances and play test instances. Private track: agents learn from a
-    release of a test instance and are deployed on its true behaviour. Every row is kept as soon as it is done, so the
-    same command goes on where it was stopped.
+    release of a test instance and are deployed on its true behaviour. Each row is saved as soon as it is done; to
+    continue after an interruption, run the same command again.
 
     Exit status: 0 all rows done, 1 some failed, 2 bad input, 3 the cluster was lost, 130 interrupted.
 
@@ -43,7 +43,7 @@ class Leaderboard:
     quick: bool = False
     """Only the planners (two private cells each) and one seed of PPO on the open track: ten minutes on two cores."""
     submit: Path | None = None
-    """A Python file with predict or make(env), which is scored on both tracks and shown among the recorded rows."""
+    """Python file with predict or make(env), to score on both tracks and show among the recorded rows."""
     allow_code: bool = False
     """Run the code of the submitted file."""
     action: str = "signals"

@@ -56,7 +56,7 @@ class OnMeters:
 
 @dataclass(frozen=True, kw_only=True)
 class OnMetersBriefly(OnMeters):
-    """The same; how files are read is left to the help of `dp-ensemble backtest`."""
+    """The same; the help of `dp-ensemble backtest` shows the reading options."""
 
     @classmethod
     def shown(cls) -> type:
@@ -98,11 +98,11 @@ def say_notes(known: Participants, made: dict[str, Any]) -> None:
 # ------------------------------------------------------------------ backtest
 @dataclass(frozen=True, kw_only=True)
 class Backtest(OnMeters):
-    """Forecast days without an event as if one had been called, and compare with what was metered.
+    """Forecast days without an event as if one had been called, and compare with the meter.
 
-    The forecast that follows the day stands beside the customer baseline (best 5 of 10, unadjusted and adjusted to the
-    morning) and persistence (the last reading). No forecast sees its test day beyond the notice. A file with several
-    meters, or a folder, is tested meter by meter.
+    The forecast that follows the day is compared with the customer baseline (best 5 of 10, unadjusted and adjusted to
+    the morning) and with persistence (the last reading). No forecast sees its test day beyond the notice. In a file
+    with several meters, or a folder, each meter is tested separately.
 
     Examples
     --------
@@ -154,21 +154,21 @@ def show_backtests(results: dict[str, testing.Backtest]) -> None:
     else:
         rows = [[name, f"{len(r.days)}", *(f"{r.error(m):.1f}" for m in METHODS)] for name, r in results.items()]
         table("Error in % of the mean load", ("meter", "days", *METHODS), rows)
-    told = "Error: mean absolute difference from the metered power in the event's hours, in per cent of the mean load."
+    told = "Error: mean absolute difference from the meter in the event's hours, as a percentage of the mean load."
     if len(several) == 1:
-        told += " Bias: mean of forecast less metered; a positive bias is energy credited for doing nothing."
+        told += " Bias: mean of forecast minus meter; a positive bias is energy credited for doing nothing."
     paragraph(told)
     shares = [("each meter" if len(several) > 1 else "the meter", coverage(several))]
     if len(several) > 1:
         below = sum(r.error(METHODS[0]) <= r.error("baseline, adjusted") for r in several)
         paragraph(
-            f"The forecast that follows the day errs no more than the adjusted baseline for {below} of {len(several)} "
-            "meters."
+            f"For {below} of {len(several)} meters the forecast that follows the day is at least as accurate as the "
+            "adjusted baseline."
         )
         if total := coverage(several, together=True):
             shares.append((f"sum, {len(common_days(several))} days", total))
     inside = [[name, *(f"{share:.0f}" for share in by.values())] for name, by in shares]
-    table("Days in the range, %", ("90 % range of", *shares[0][1]), inside)
+    table("\nTest days inside the 90 % range, %", ("range for", *shares[0][1]), inside)
 
 
 # ------------------------------------------------------------------ plan
@@ -176,13 +176,12 @@ def show_backtests(results: dict[str, testing.Backtest]) -> None:
 class Plan(OnMetersBriefly):
     """Make a dispatch for one event: a shed in kW for every participant, held from start to end.
 
-    Meters are one file, a file with several meters, or a folder: --meter. `dp-ensemble backtest --help` lists the
-    options that say how files are read, such as --unit and --stamp. Each participant's load is forecast from its own
-    readings until the notice; give --date of a day in the data, or of the week after it. The price of the event is
-    --incentive, or the one at which all together shed the kW of --shed. How much a price sheds is your assumption:
-    --response.
+    --meter takes a file of one or several meters, or a folder; `dp-ensemble backtest --help` lists the reading options,
+    such as --unit and --stamp. Each load is forecast from its own readings until the notice, for a --date in the data
+    or in the week after it. Set the price with --incentive, or the total with --shed. --response is your assumption on
+    how loads respond to the price.
 
-    Written: dispatch.csv, dispatch.json, openadr.json (OpenADR 3.1) and dispatch.html, a page for the control room.
+    Writes dispatch.csv, dispatch.json, openadr.json (OpenADR 3.1) and dispatch.html, a page for the control room.
 
     Examples
     --------
@@ -210,7 +209,7 @@ class Plan(OnMetersBriefly):
     day_ahead: bool = False
     """Plan as on the day before, without the day's own readings."""
     signal: Literal["setpoint", "price"] = "setpoint"
-    """What openadr.json sends: set-points in kW for each, or one price for all."""
+    """Signal in openadr.json: set-points in kW for each participant, or one price for all."""
     dollars: bool = False
     """Add energy times price."""
     privacy: str | None = None
@@ -284,11 +283,11 @@ class Plan(OnMetersBriefly):
 class Settle(OnMetersBriefly):
     """Settle an event from the metered day: energy delivered against the customer baseline, and payment.
 
-    The baseline follows the rules of the programme; it is shown unadjusted and adjusted to the morning of the day. With
-    --plan, date, hours and set-points come from the plan. The JSON file holds what an audit needs: every interval,
-    the days behind the baseline and the reasons of the others, the adjustment, and flags on the data.
+    The baseline follows the rules of the programme; the table shows it unadjusted and adjusted to the morning of the
+    day. With --plan, date, hours and set-points come from the plan. The JSON file is for audits: every interval, the
+    days of the baseline, the reason for each excluded day, the adjustment, and flags on the data.
 
-    dp-ensemble backtest --help lists --meter and the options that say how files are read.
+    `dp-ensemble backtest --help` lists --meter and the other reading options.
 
     Examples
     --------
@@ -300,7 +299,7 @@ class Settle(OnMetersBriefly):
     plan: Path | None = None
     """Folder or dispatch.json of dp-ensemble plan."""
     programme: str = "csrp"
-    """Programme whose rules settle: csrp, dlrp, ten-of-ten, or a TOML file of your own."""
+    """Programme whose rules apply: csrp, dlrp, ten-of-ten, or a TOML file of your own."""
     contracted_kw: float | None = None
     """Power contracted with the programme, in kW; without a contract there is no performance factor."""
     adjustment: Literal["none", "weather"] | None = None
@@ -372,13 +371,13 @@ def show_settlements(settled: list[Settlement], total: Settlement, terms: Progra
         energies = [one.energy("baseline"), one.energy("metered"), one.delivered("baseline"), one.delivered("adjusted")]
         rows.append([one.name, *(number_text(x, 0) for x in (*energies, one.delivered("forecast")))])
     told = (
-        "Delivered: baseline less metered. Adjusted: the same for the baseline scaled to the morning of the day. By "
-        "forecast: the same for the forecast of the load without an event, made at the notice."
+        "Delivered: baseline minus metered. Adjusted: the same with the baseline scaled to the morning of the day. By "
+        "forecast: the same with the forecast made at the notice."
     )
     if not np.isnan(total.planned).any():
-        headings.append("plan off, %")
+        headings.append("plan error, %")
         rows = [[*row, number_text(one.off("planned"), 1)] for row, one in zip(rows, settled, strict=True)]
-        told += " Plan off: mean absolute difference of set-points and meter."
+        told += " Plan error: mean absolute difference between set-points and meter."
     table("Energy in the event", headings, rows)
     paragraph(told)
     if len(settled) > 1:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import math
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass
@@ -61,7 +63,7 @@ class InEnvironment(OnProblem):
     population: int | Literal["mean-field", "single"] = "mean-field"
     """Infinitely many loads, a single one, or a number of them."""
     action: str = "tilt"
-    """Action mode: price, tilt, policy, discrete, or a registered one."""
+    """Action mode: signals, price, tilt, policy, discrete, or a registered one."""
     privacy: str | None = None
     """Let the agent see only a release: a mechanism such as dirichlet:k=50,floor=0.05, or a saved release."""
     release_seed: int | None = 0
@@ -102,9 +104,9 @@ def check_finite(options: Any) -> None:
 
 def say(*notes: str, most: int = 1000) -> None:
     """Print notes on stderr, each once."""
-    told = list(dict.fromkeys(notes))
+    told, width = list(dict.fromkeys(notes)), shutil.get_terminal_size().columns
     for note in [*told[:most], *([f"{len(told) - most} more notes are left out here."] if len(told) > most else [])]:
-        print(f"note: {note}", file=sys.stderr)
+        print(textwrap.fill(f"note: {note}", width, break_long_words=False, break_on_hyphens=False), file=sys.stderr)
 
 
 @contextlib.contextmanager

@@ -15,12 +15,12 @@ from dp_ensemble_env.tools.validation import check_choice, check_count, check_in
 
 @dataclass(frozen=True)
 class Play:
-    """Play a scenario by hand: set the price step by step, and see your score beside the optimum's.
+    """Play a scenario by hand: set the price step by step, and compare your score with the optimum.
 
     The game is a page in the browser that only this computer can open. Ctrl-C ends it.
 
-    Points place what you have earned between doing nothing (0) and what the optimal policy earns in the whole day
-    (100). At the end they are your score.
+    Points compare your return so far with doing nothing (0) and with the optimal return of the whole day (100). At the
+    end they are your score.
 
     Examples
     --------
@@ -40,7 +40,7 @@ class Play:
     port: int = 0
     """Port of the page; 0 takes a free one."""
     no_browser: bool = False
-    """Print the page's address, and open no browser."""
+    """Print the page's address instead of opening a browser."""
     prices: tuple[float, ...] = ()
     """Play this price sequence non-interactively, in [-1, 1]; the last value repeats."""
 

@@ -52,7 +52,7 @@ class OfRows:
 
 @dataclass(frozen=True, kw_only=True)
 class Guarantee(OfRows):
-    """Say what a release guarantees, in one line and in a table over k.
+    """State the guarantee of a release, in one line and in a table over k.
 
     Examples
     --------
@@ -124,9 +124,9 @@ class Calibrate(OfRows):
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    r"""Draw one private matrix: charged to the ledger first, then drawn, then written.
+    r"""Draw one private matrix: charge the ledger, draw, write.
 
-    With --fleet a participant is protected: --privacy gaussian:epsilon=1, laplace or posterior.
+    --fleet protects a participant; use --privacy gaussian:epsilon=1, laplace or posterior.
 
     Examples
     --------
@@ -176,7 +176,7 @@ class Release:
     """Replace what is there."""
 
     def run(self) -> int:
-        """Draw one private matrix, book it first, and print the privacy line."""
+        """Charge and draw one private matrix, and print the privacy line."""
         if self.output.suffix not in (".json", ".npz"):
             raise ValueError(f"--output {self.output.name} needs the ending .json or .npz.")
         if self.output.exists() and not self.force:
@@ -239,8 +239,8 @@ class Release:
 class Audit:
     """Attack the mechanism, and practices that only look private.
 
-    With --participants, one more participant joins or does not, and is guessed from the release, from the plan for it
-    and from an agent trained on it. Exit status 1 if an attack does not go as predicted.
+    With --participants, the attack guesses whether one more participant joined: from the release, from a plan and from
+    an agent trained on it. Exit status 1 if an attack contradicts the theory.
 
     Examples
     --------
@@ -268,7 +268,7 @@ class Audit:
             rows = [[one.name, number(one.shown), one.claimed, one.verdict] for one in tried]
             note = (
                 f"Lower bounds {confidence} (Clopper-Pearson, threshold from the other half); the mean of several "
-                "draws is to show more than one draw's epsilon and at most the composed one."
+                "draws must show more than one draw's epsilon and at most the composed one."
             )
         else:
             draws = attacks.CanarySettings.draws if how.draws is None else how.draws
@@ -291,9 +291,9 @@ class Audit:
 
 @dataclass(frozen=True, kw_only=True)
 class Frontier:
-    r"""Measure the score of plans computed from releases that protect a participant, against epsilon.
+    r"""Measure the score of plans against epsilon, for releases that protect a participant.
 
-    For several numbers of participants, mechanisms and targets, beside a plan made without data.
+    Varies the number of participants, the mechanism and the target, and compares with a plan without data.
 
     Examples
     --------
@@ -321,9 +321,9 @@ class Frontier:
             picture = plot_frontier(points, self.output / "frontier.png")
         headings, rows = frontier.table(points)
         note = (
-            "Scores deployed on the true behaviour as a tilt, mean / worst over the draws. ε = 0 is a plan on a public "
-            "guess, made without data. Participants are simulated; one participant's whole record is protected (add or "
-            "remove)."
+            "Deployed scores (as a tilt, on the true behaviour): mean / worst over the draws. Without data: a plan "
+            "computed from a public guess, ε = 0. Participants are simulated; a release protects one participant's "
+            "whole record (add or remove)."
         )
         table("Score against ε", headings, rows, keep=4, notes=(note,))
         write_csv(self.output / "frontier.csv", headings, rows)
@@ -334,7 +334,7 @@ class Frontier:
 
 @dataclass(frozen=True, kw_only=True)
 class Regret(OnProblem):
-    r"""Split what controllers lose against the optimum into sampling, privacy and learning; the parts add up.
+    r"""Split the loss of controllers against the optimum into sampling, privacy and learning.
 
     Examples
     --------
@@ -359,7 +359,7 @@ class Regret(OnProblem):
     steps: int | None = None
     """Its training steps (default: as tuned)."""
     action: str = "tilt"
-    """Action mode: price, tilt, policy, discrete, or a registered one."""
+    """Action mode: signals, price, tilt, policy, discrete, or a registered one."""
     seed: int = 0
     """Seed of the first release, and of the participants."""
     output: Path = Path("runs/regret")
@@ -403,12 +403,13 @@ class Regret(OnProblem):
             self.output.mkdir(parents=True, exist_ok=True)
             picture = plot_regrets(rows, self.output / f"regret{suffix}.png")
         note = (
-            "Dollars per load below the optimum, split exactly; plans are deployed as tilts. 'without data' is the "
-            "score of a plan on a public guess, ε = 0; ε of one release is at δ = 1e-6 (the paper's mechanism: for "
-            "h = 0.03). Computed with the true behaviour: for the owner of the data."
+            "Dollars per load below the optimum, split exactly; plans are deployed as tilts. Without data: the score "
+            "of a plan computed from a public guess, ε = 0. ε is the cost of one release at δ = 1e-6 (the paper's "
+            "mechanism: for h = 0.03). Computed from the true behaviour, so only for the owner of the data."
         )
-        cells = [row.cells() for row in rows]
-        table("Where the dollars per load went", deployment.REGRET_HEADINGS, cells, notes=(note,))
+        lines = zip(deployment.REGRET_HEADINGS, *(row.cells() for row in rows), strict=True)
+        headings, *cells = zip(*(line for line in lines if self.learner or line[0] != "learning"), strict=True)
+        table("Causes of the loss, in dollars per load", headings, cells, notes=(note,))
         write_json(self.output / f"regret{suffix}.json", {"regrets": [row.to_dict() for row in rows]})
         print(f"Picture: {picture}\nTable:   {self.output}/regret{suffix}.json")
         return 0

@@ -16,11 +16,11 @@ from dp_ensemble_env.tools.files import check_writable
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduce:
-    """Compute Section VI of the paper again: every figure and number, and which of its claims hold.
+    """Recompute Section VI of the paper: every figure and number, and a verdict on each claim.
 
-    Writes one folder: reproduction.html (self-contained), reproduction.json, claims.csv, and for each data set its
-    figures (PNG and SVG) and tables (CSV). The campus is synthetic and always included; about a minute on two cores.
-    With --meter the names end in -private: results from your readings are for you.
+    Writes reproduction.html (self-contained), reproduction.json, claims.csv, and figures (PNG and SVG) and tables (CSV)
+    for each data set. The synthetic campus is always included. The computation takes about a minute on two cores. With
+    --meter the file names end in -private, because they show results from your readings.
 
     Examples
     --------

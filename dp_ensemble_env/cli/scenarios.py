@@ -18,21 +18,21 @@ from dp_ensemble_env.tools.files import check_writable, write_json
 from dp_ensemble_env.tools.validation import check_count
 
 #: Columns of the tables of probes: heading and attribute.
-COLUMNS = {"open loop": "open_loop", "blind": "blind", "public guess": "public_guess", "myopic": "myopic"}
+COLUMNS = {"open loop": "open_loop", "blind": "blind", "without data": "public_guess", "myopic": "myopic"}
 OF_MODES = {
     "constant": "constant", "by context": "by_context", "ceiling": "ceiling",
     "ones": "ones", "random 0.5": "half", "random 1": "one",
 }  # fmt: skip
 LIST = ("name", "load", "tests", "open loop", "without data", "PPO")
 LIST_NOTE = (
-    "0 = uncontrolled, 100 = optimum. Open loop: the best tilts by time alone. Without data: the plan on public "
-    "knowledge. PPO: by the leaderboard's protocol, on test instances."
+    "0 = uncontrolled, 100 = optimum. Open loop: the best plan by time alone. Without data: the plan from "
+    "public knowledge. PPO: by the leaderboard's protocol, on test instances."
 )
 NOTE = (
     "0 = uncontrolled, 100 = optimum; exact, in the mean field. Open loop: best tilts by time alone. Blind: by time "
-    "and context shown, without memory or shares. Public guess: plan without data. Constant, by context, ceiling: the "
-    "best action that is held, held in each context, and by time and context. Random: mean over actions with that "
-    "standard deviation."
+    "and context shown, without memory or shares. Without data: plan from a public guess. Constant, by context, "
+    "ceiling: the best single action, the best for each context, and the best for each time and context. Random: mean "
+    "over random actions with that standard deviation."
 )
 
 
@@ -40,10 +40,10 @@ NOTE = (
 class Scenarios:
     """List the built-in problems, or show the card of one.
 
-    Every command takes a problem by its name (--scenario NAME); in Python it is scenarios.make(NAME), and its
-    environment has an id of its own.
+    Commands take a problem by name (--scenario NAME); in Python, use scenarios.make(NAME). Each problem has an
+    environment id.
 
-    With --probe, compute what simple controllers score: the best open loop (tilts by time alone), the plan without
+    With --probe, compute the scores of simple controllers: the best open loop (tilts by time alone), the plan without
     data, a myopic tilt, and in every action mode the best constant action, the ceiling and random actions. 0 is
     uncontrolled, 100 the optimum.
 
@@ -117,7 +117,7 @@ def line(name: str) -> list[str]:
 
 
 def card(name: str) -> list[tuple[str, str]]:
-    """Return what there is to say about a scenario, by subject."""
+    """Return the facts about a scenario, by subject."""
     about, model = scenarios.card(name), scenarios.make(name)
     facts = f"{model.n_states} states, {model.horizon} decisions of {60 * model.step_hours:g} minutes"
     rows = [
@@ -141,7 +141,7 @@ def _shown(of: Any, columns: dict[str, str]) -> list[str]:
 def _probes(of: Probes) -> list[tuple[str, str]]:
     """Say in words what the probes of an instance are."""
     blind = f", blind {of.blind:.1f}" if of.blind < 100.0 else ""
-    needs = f"best open loop {of.open_loop:.1f}{blind}, public guess {of.public_guess:.1f}, myopic {of.myopic:.1f}"
+    needs = f"best open loop {of.open_loop:.1f}{blind}, without data {of.public_guess:.1f}, myopic {of.myopic:.1f}"
     modes = [
         (f"{name} mode", f"constant {one.constant:.1f}, by context {one.by_context:.1f}, ceiling {one.ceiling:.1f}")
         for name, one in of.modes.items()

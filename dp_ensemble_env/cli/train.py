@@ -32,7 +32,7 @@ class Train(InEnvironment):
     """Train a learner and watch its score between 0 (uncontrolled) and 100 (the exact optimum).
 
     The run folder (by default named after the settings, in runs/) holds configuration, versions, ledger, results,
-    checkpoints, policy and TensorBoard logs, and remembers its environment: dp-ensemble evaluate RUN needs no option.
+    checkpoints, policy, TensorBoard logs and environment, so dp-ensemble evaluate RUN needs no options.
     --resume restarts from the last checkpoint; the result is unchanged.
 
     Examples
@@ -63,8 +63,7 @@ class Train(InEnvironment):
     action: str = "signals"
     """Action mode: signals, price, tilt, policy, discrete, or a registered one."""
     release_seed: int | None = None
-    """Seed of the release: 0 for a scenario unless given, none for a meter: anyone who knows the seed can remove the
-    noise."""
+    """Seed of the release (default: 0 for a scenario, none for a meter); anyone who knows it can remove the noise."""
     seed: int = 0
     """Seed of everything random except the release."""
     output: Path | None = None

@@ -21,9 +21,9 @@ HEADINGS = ("policy", "population", "quantity", "theory", "played", "s.e.", "off
 class Validate(OnProblem):
     """Validate the analytical policies by simulation, before you trust one on your data.
 
-    Every closed-form policy is played in the three environments (infinitely many loads, the ensemble's loads, one
-    load), and the return, the cost of privacy and the occupancy that the mathematics predicts are compared with what
-    happened: to rounding in the mean field, elsewhere by a statistical test with a one-in-a-million false-alarm rate.
+    Each closed-form policy plays in three environments: infinitely many loads, the ensemble's loads, and one load. Its
+    return, cost of privacy and occupancy must equal the predictions: up to rounding in the mean field, elsewhere in a
+    statistical test with a one-in-a-million false-alarm rate.
 
     Exit status: 0 when all agree, 1 when simulation and theory disagree, 2 for bad input.
 

@@ -69,11 +69,11 @@ def cost_of_privacy(
 ) -> FloatArray:
     """Return the cost of privacy at every time and state, (T, [c,] n), in dollars per building.
 
-    `k` is the concentration of the Dirichlet noise; infinite means none, and no cost. Of the `METHODS`, ``"average-…"``
-    deploys the averaged policy, ``"release"`` a policy solved on a single release, in expectation over the release; the
+    `k` is the concentration of the Dirichlet noise; with an infinite `k` there is no noise and no cost. ``"average-…"``
+    deploys the averaged policy, ``"release"`` a policy computed from one release, in expectation over the release; the
     two differ by an order in `k`. For the average-value methods the paper's `formula` is Corollary 3 without its
-    misprints (E3). Methods that draw take `samples` and `rng`, by default the operating system's entropy; see
-    `release_cost` for the standard error.
+    misprints (E3). Methods that draw use `samples` and `rng`, by default the operating system's entropy;
+    `release_cost` gives the standard error.
     """
     check_instance(model, EnsembleModel, "model")
     method = "average-sampled" if method == "average" else check_choice(method, "method", METHODS)

@@ -79,8 +79,8 @@ def solve(
     Parameters
     ----------
     log_kernel : array_like or LogKernel
-        Logarithms of the kernel, ``-inf`` where it is zero, of shape (n, n) or (T, n, n). A `LogKernel` spares the
-        search for nonzeros; use it when `n` is in the thousands.
+        Logarithms of the kernel, ``-inf`` where it is zero, of shape (n, n) or (T, n, n). A `LogKernel` avoids
+        the search for nonzeros; use it when `n` is in the thousands.
     utility : array_like of shape (T + 1, n)
         Dollars.
     discomfort_penalty : float
@@ -127,15 +127,15 @@ def evaluate_policy(
     nature: ArrayLike | LogKernel | None = None,
     context: ArrayLike | None = None,
 ) -> FloatArray:
-    r"""Compute the exact cost-to-go of any policy under the true default dynamics.
+    r"""Compute the exact cost-to-go of a policy under the true default dynamics.
 
     .. math:: \varphi_t[b] = -U_t[b] + \gamma\,\mathrm{KL}(Q_t[b] \| P[b]) + \sum_a Q_t[b,a]\,\varphi_{t+1}[a]
 
-    With nature and context the last factor is its expectation over both.
+    With nature and context the last factor is an expectation over both.
 
-    `policy` has shape (T, n, n), with nature (T, n, m), with contexts (T, c, n, m); `default` is the behaviour, not its
-    logarithms, and the rest is as in `solve`. The cost is in dollars, (T + 1, n), with contexts (T + 1, c, n); the
-    return from state `b` is ``-cost[0, b] - utility[0, b]``.
+    `policy` has shape (T, n, n), with nature (T, n, m), with contexts (T, c, n, m). `default` is the behaviour itself,
+    not its logarithm; the other arguments are as in `solve`. The cost, in dollars, has shape (T + 1, n), with contexts
+    (T + 1, c, n); the return from state `b` is ``-cost[0, b] - utility[0, b]``.
     """
     if nature is not None or context is not None:
         return _evaluate_general(policy, default, utility, discomfort_penalty, nature, context)
@@ -171,10 +171,10 @@ def occupancy(
     context: ArrayLike | None = None,
     start: ArrayLike | None = None,
 ) -> FloatArray:
-    """Follow a distribution over the states forward in time: shares (T + 1, n).
+    """Propagate a distribution over the states forward in time; return shares (T + 1, n).
 
-    With contexts it is the joint distribution of context and state, (T + 1, c, n), and `start`, (c,), the distribution
-    of the first context. The other arguments are as in `evaluate_policy`.
+    With contexts the result is the joint distribution of context and state, (T + 1, c, n), and `start`, (c,), is the
+    distribution of the first context. The other arguments are as in `evaluate_policy`.
     """
     first = as_float_array(initial, "initial", 1)
     controlled = check_stochastic(policy, "policy", square=nature is None)

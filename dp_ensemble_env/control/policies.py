@@ -223,11 +223,11 @@ def tilted_policy(model: EnsembleModel, tilts: ArrayLike) -> FloatArray:
 
 
 def as_tilt(plan_or_matrix: Solution | ArrayLike | Any, model: EnsembleModel) -> FloatArray:
-    """Deploy a plan made elsewhere as a tilt of the behaviour of `model`: a policy.
+    """Deploy a plan computed from another matrix as a tilt of the behaviour of `model`; return the policy.
 
-    Only the plan's attraction to each state, the logarithm of its desirability, is deployed: the errors of the other
-    matrix's rows are left behind, and the errors of its value function remain. The plan is a `Solution`, or a matrix of
-    the default's shape or anything with a `matrix` such as a `Release`, on which the standard policy is solved first.
+    Only the plan's attraction to each state (the logarithm of its desirability) is used. So errors in the other
+    matrix's rows have no direct effect; errors of the value function remain. The plan is a `Solution`, a matrix of the
+    default's shape, or an object with a `matrix` such as a `Release`; a matrix is solved for the standard policy first.
 
     Examples
     --------

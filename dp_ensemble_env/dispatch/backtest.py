@@ -34,7 +34,7 @@ TEST_DAYS = 40
 #: So many test days with the highest forecast peak are the hot ones.
 HOT_DAYS = 10
 #: When the forecast is made.
-NOTICES = ("day of", "day ahead")
+NOTICES = ("same day", "day ahead")
 
 
 @dataclass(frozen=True, eq=False)

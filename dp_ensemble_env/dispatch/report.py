@@ -195,23 +195,22 @@ def table(plan: Plan, most: int | None = None) -> tuple[tuple[str, ...], list[li
 
 
 def sentences(plan: Plan, dollars: bool = False) -> list[str]:
-    """Return what the numbers mean, in words."""
+    """Return the meaning of the numbers, in words."""
     total = plan.total
     low, high = total.shed_range
     usual = total.energy(total.forecast)
     told = [
         f"At an event price of ${plan.price:.3f} per kWh the participants together shed "
-        f"{total.shed_kwh:,.0f} kWh of {usual:,.0f} kWh, {total.shed_kwh / total.hours:,.0f} kW on average, if $1 "
-        f"per kWh sheds {100 * plan.response:g} % where the floor permits. That response is an assumption.",
+        f"{total.shed_kwh:,.0f} kWh of {usual:,.0f} kWh, {total.shed_kwh / total.hours:,.0f} kW on average. This "
+        f"assumes that $1 per kWh sheds {100 * plan.response:g} % where the floor permits.",
         f"{100 * RANGE:.0f} % range: {low:,.0f} to {high:,.0f} kWh. It allows for a response from {LEAST_RESPONSE:g} "
-        f"to {MOST_RESPONSE:g} times the stated one, and for a forecast that is off by up to {total.error_kwh:,.0f} "
-        "kWh.",
+        f"to {MOST_RESPONSE:g} times the stated one, and for a forecast error of up to {total.error_kwh:,.0f} kWh.",
     ]
     if total.baseline is not None:
         baseline = total.energy(total.baseline)
         told.append(
             f"Settled against the customer baseline ({baseline:,.0f} kWh) the plan delivers "
-            f"{baseline - total.energy(total.setpoint):,.0f} kWh; doing nothing would settle as "
+            f"{baseline - total.energy(total.setpoint):,.0f} kWh; doing nothing would deliver "
             f"{baseline - usual:,.0f} kWh."
         )
     if dollars:

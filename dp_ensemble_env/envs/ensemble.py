@@ -30,16 +30,16 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
 
     ## Description
 
-    An aggregator steers an ensemble of loads through a demand-response event. Every load sits at one of `n` power
-    levels and moves between them by itself, with the *default* transition matrix. At every step the aggregator may
-    deform these probabilities. It earns the utility of the levels the loads reach, and pays for the
-    discomfort: $\gamma$ dollars per nat of divergence of the deformed probabilities from the default ones.
+    An aggregator steers an ensemble of loads through a demand-response event. Every load is at one of `n` power
+    levels. Left alone, it moves between them at random, with the probabilities of the *default* transition matrix. At
+    every step the aggregator may change these probabilities. It earns the utility of the levels that the loads reach,
+    and pays for the discomfort: $\gamma$ dollars per nat of divergence from the default probabilities.
 
     The problem is a linearly-solvable Markov decision process, so its optimum is known exactly:
     `env.unwrapped.optimal_return(state)`.
 
-    Every scenario has an id, such as `dp_ensemble/Spot-v1`, and one for each action mode, such as
-    `dp_ensemble/Spot-tilt-v1`; without a mode it takes signals. All ids take `population`:
+    Every scenario has an id, such as `dp_ensemble/Spot-v1`, whose actions are signals, and one id for each action mode,
+    such as `dp_ensemble/Spot-tilt-v1`. All ids take `population`:
 
     | population | loads |
     |------------|-------|
@@ -50,16 +50,16 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
     `dp_ensemble/Paper-v1` is the environment of the paper: the campus event (20 levels, 18 steps), tilts, rewards in
     dollars, and the Dirichlet mechanism, `privacy="dirichlet:k=50,floor=0.05,h=0.03"`.
 
-    A model may have more to it. With *nature* a load takes one of `m` decisions, and nature takes the decision to the
-    next state (without it the decision is the next state, and m = n). With a *context* prices, weather or an event
-    move by themselves, the same for all loads. A *coupling* charges a cost on the mean power of all loads, for passing
-    a limit or missing a target. The optimum stays exact in every case.
+    A model may have three further parts; the optimum stays exact. *Nature*: a load takes one of `m` decisions, and the
+    next state follows from it at random (without nature the decision is the next state, and m = n). *Context*: prices,
+    weather or an event change at random, the same for all loads. *Coupling*: a cost for mean power that exceeds a limit
+    or misses a target.
 
     ## Action Space
 
-    Zero always means: do not interfere. The argument `action` chooses a mode, a `float32` box (`float64` actions
-    are taken as they are) or an integer; a mode of your own is a basis of tilts, registered with
-    `dp_ensemble_env.envs.actions`:
+    Zero always means: do not interfere. The argument `action` chooses a mode. Its space is a `float32` box (`float64`
+    actions are not rounded) or an integer. To add a mode, register a basis of tilts with
+    `dp_ensemble_env.envs.actions`.
 
     | mode | space | meaning |
     |------|-------|---------|
@@ -69,20 +69,19 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
     | `"policy"` | `Box(0, 1, (n, m))` | the probabilities of the decisions themselves; contains the optimum |
     | `"discrete"` | `Discrete(11)` | eleven prices from −1 to 1 in steps of 0.2; 5 leaves the loads alone |
 
-    *Signals* are what most learners should use. Their directions $d_j$ and units $u_j$ (nats) were found on eight
-    design instances of the scenario that nobody plays, so that optimal actions are of order one; a model of your own
-    takes signals found on its textbook, or on lazy walks (`dp_ensemble_env.envs.signals`). They say which few
-    directions matter and how hard to push when, and in some scenarios even which way: all ones score 97 on the campus
-    event. An `EnsembleEnv` made without an id takes tilts unless `action` says otherwise.
+    Most learners should use *signals*. Their directions $d_j$ and units $u_j$ (nats) were computed from eight separate
+    design instances of the scenario, so that optimal actions are of order one. For your own model they are computed
+    from its textbook behaviour, or from lazy random walks (`dp_ensemble_env.envs.signals`). Signals reveal which
+    directions matter and how hard to push at each time; in some scenarios even the sign: an action of all ones scores
+    97 on the campus event. An `EnsembleEnv` made without an id takes tilts by default.
 
-    A policy is masked to the support of the default and normalised row by row; an all-zero row means the default.
+    Policies are restricted to the support of the default and normalised row by row; a row of zeros means the default.
     A tilt gives every load the policy row $\pi[b] \propto \mathrm{default}[b]\,\exp(\mathrm{tilt})$. The scale
-    $s_t = \sum_{\tau>t} (\max U_\tau - \min U_\tau)/(2\gamma)$ is public and wide enough for the optimal policy
-    (a model may declare a `tilt_scale` of its own). The power of a decision is the mean power where it leads.
-    `env.unwrapped.encode_policy(policy_t)` translates a transition matrix.
+    $s_t = \sum_{\tau>t} (\max U_\tau - \min U_\tau)/(2\gamma)$ is public and large enough for the optimal policy
+    (a model may declare its own `tilt_scale`). The power of a decision is the mean power of the states it leads to.
+    `env.unwrapped.encode_policy(policy_t)` converts a transition matrix to an action.
 
-    Actions outside the box are clipped to it, with one warning for each environment. NaN is refused and changes
-    nothing.
+    Actions outside the box are clipped, with one warning for each environment. NaN raises an error and changes nothing.
 
     ## Observation Space
 
@@ -91,35 +90,36 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
     | index | observation | min | max | unit |
     |-------|-------------|-----|-----|------|
     | 0 … n−1 | share of the loads in each state | 0 | 1 | |
-    | n | part of the horizon that is left | 0 | 1 | |
-    | n+1 … n+4 | price of the interval that begins now, and of the three after it | 0 | 1 | highest price |
+    | n | fraction of the horizon left | 0 | 1 | |
+    | n+1 … n+4 | prices of the interval that begins now and of the next three | 0 | 1 | highest price |
     | n+5 … n+4+f | features of the context, by default its one-hot code | 0 | 1 | |
 
-    The price is the model's energy price plus the incentive forgone. A model without an event shows the slope of the
-    least-squares line of −utility on energy. Prices are scaled by the highest one (and shifted if some are negative);
-    the last one is repeated at the end. With a context they are the prices expected in it. With a coupling its limit or
-    target at the ends of the four intervals stands in their place, in parts of the greatest power (1 where there is no
-    limit): that is what instances differ in. `ahead` changes the number of intervals; `Paper-v1` shows two.
+    The price is the energy price plus the incentive forgone, or, in a model without an event, the slope of a
+    least-squares fit of −utility to energy. Prices are divided by the highest one (and shifted if some are negative);
+    the last one repeats at the end. With a context they are expected prices. With a coupling, observations show its
+    limit or target at the ends of the four intervals instead, as a fraction of the greatest power (1 without a limit),
+    because instances differ in it. `ahead` changes the number of intervals; `Paper-v1` shows two.
     `env.unwrapped.layout` reads time and context from an observation.
 
     ## Rewards
 
-    A reward says by how much the action of this step beats leaving the loads alone from now on, in *points*. Leaving
-    them alone earns 0 at every step, and the best plan collects 100 in an episode on average. So an episode's return,
-    averaged over the start distribution, is the score that everything in this package reports.
+    The reward of a step, in *points*, compares its action with leaving the loads alone from now on. Doing nothing earns
+    0 at every step; the optimal policy earns 100 per episode on average. So the mean return over the start distribution
+    is the score that this package reports everywhere.
 
-    In formulas, with $y$ and $y^0$ the decisions to expect under the action and without it, and $G_t[w, a]$ the
-    utility to expect after decision `a` if nobody interferes later, a reward is $100/(R^* - R^0)$ times
-    $\sum_a (y_a - y^0_a) G_t[w, a] - \gamma \sum_b \rho_t[b]\,\mathrm{KL}(\pi_t[b] \| \mathrm{default}[b])$, with $R^*$
-    and $R^0$ the optimal and the uncontrolled return. No optimum moves (without discounting), and the luck of the next
-    context is not in it. The reward looks ahead for the agent: even one that maximises the next reward alone does
-    well. With a coupling, the cost of a finite population's own fluctuation is missing (at the optimum with 200 loads:
-    4 points on the feeder, 8 on tracking). With a release all of this is computed from the release.
+    Let $y$ and $y^0$ be the expected decisions with and without the action, $G_t[w, a]$ the expected utility after
+    decision `a` if nobody interferes later, and $R^*$ and $R^0$ the optimal and the uncontrolled return. The reward is
+    $100/(R^* - R^0)$ times the gain $\sum_a (y_a - y^0_a) G_t[w, a]$ minus the discomfort
+    $\gamma \sum_b \rho_t[b]\,\mathrm{KL}(\pi_t[b] \| \mathrm{default}[b])$.
+    Without discounting, the optimal policy is the same as with dollars, and the next context adds no noise. The reward
+    looks ahead for the agent: even an agent that only maximises the next reward does well. With a coupling it leaves
+    out the cost of random fluctuations in a finite population (at the optimum with 200 loads: 4 points on the feeder,
+    8 on tracking). With a release, all these quantities are computed from the release.
 
-    `reward="dollars"` is the paper's: dollars per load, $\sum_a \rho_{t+1}[a] U_{t+1}[a]$ less the same discomfort,
+    `reward="dollars"` is the paper's reward per load: $\sum_a \rho_{t+1}[a] U_{t+1}[a]$ minus the same discomfort,
     with $\rho$ the shares. The return of the optimal policy from state `b` is then $\gamma \log z_0[b] - U_0[b]$ on
-    average (exactly, in the mean field without a context). With nature, $\rho_{t+1}$ is where it leads; with a context,
-    $U_{t+1}$ belongs to the context on arrival; the cost of a coupling is subtracted.
+    average (exactly, in the mean field without a context). With nature, $\rho_{t+1}$ are the shares after its move;
+    with a context, $U_{t+1}$ is the utility in the next context; the cost of a coupling is subtracted.
 
     `info` has these keys at `reset` and at every `step`:
 
@@ -132,63 +132,59 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
     | `optimal_return` | float | optimal expected return of this episode, from its start | $ per load |
     | `optimal_points` | float | the same, above uncontrolled loads | points |
 
-    With a context also `context`, the number of the present one (contexts that look the same have one number); with a
-    coupling also `coupling_cost`, the third part of the reward in dollars, which is subtracted, and `cost`, the kW per
-    load by which the limit is passed or the target missed, for constrained learning; with `instance=None` also
-    `instance`.
-    With `infos="all"`, which takes time, also `occupancy` and `default_occupancy`, `float64` arrays of shape (n,): the
-    shares, and what they would be expected to be in the same contexts had nobody interfered; and `curtailment_kw`, the
-    power of the latter less `power_kw`. Where the model hides the shares both arrays are zeros, as in observations.
+    With a context also `context`, its number (contexts that look the same share one). With a coupling also
+    `coupling_cost`, the third part of the reward in dollars, which is subtracted, and `cost`, the kW per load by which
+    the power exceeds the limit or misses the target, for constrained learning. With `instance=None` also `instance`.
+    With `infos="all"`, which is slower, also `occupancy` and `default_occupancy`, `float64` arrays of shape (n,): the
+    shares, and the expected shares of uncontrolled loads in the same contexts; and `curtailment_kw`, the uncontrolled
+    power minus `power_kw`. If the model hides the shares, both arrays are zeros, as in observations.
 
-    **Contexts shown in part.** Contexts with equal features look the same in observations, infos, pictures and
-    `env.spec`; expected prices are averaged over them. An agent that remembers what it was shown can always tell them
-    apart. The reward may depend on the hidden context, and `env.unwrapped` knows it: keep both from an agent that is to
-    be tested.
+    **Hidden contexts.** Contexts with equal features look the same in observations, infos, pictures and `env.spec`;
+    expected prices are averaged over them. An agent that remembers its observations can always tell them apart. The
+    reward may depend on the hidden context, and `env.unwrapped` knows it: do not show either to an agent under test.
 
     ## Starting State
 
-    A state is drawn from the model's `initial` distribution and the whole population starts there; in a model with
-    `spread_start` the loads are spread over the states by it, each load of a finite population on its own.
-    `reset(options={"state": 3})` chooses the state; `reset(options={"occupancy": shares})` chooses a distribution, from
-    which the loads of a finite population are drawn independently; `reset(options={"context": 1})` chooses the first
-    context.
+    All loads start in one state, drawn from the model's `initial` distribution. With `spread_start` they are spread
+    over the states by that distribution; in a finite population each load draws its own state.
+    `reset(options={"state": 3})` chooses the state, `reset(options={"occupancy": shares})` the distribution, and
+    `reset(options={"context": 1})` the first context.
 
-    The contexts of an episode are drawn when it begins. They depend on the seed and the number of the episode alone,
-    not on what is done, so that all agents, populations and action modes meet the same ones.
+    The contexts of an episode are drawn when it begins. They depend only on the seed and the number of the episode, not
+    on actions, so all agents, populations and action modes meet the same contexts.
 
-    `reset(seed=...)` fixes everything in the episode but the release (see Privacy).
+    `reset(seed=...)` fixes everything in the episode except the release (see Privacy).
 
     ## Episode End
 
-    The horizon belongs to the task and time is observed, so the last step returns `terminated=True`. Nothing is ever
-    truncated. Stepping on is refused until `reset`.
+    The horizon is part of the task and the time is observed, so the last step returns `terminated=True`. Nothing is
+    ever truncated. A further step raises an error until `reset`.
 
     ## Privacy
 
-    *What is private*: the default transition matrix, which is estimated from meter data, its counts, and whatever else
+    *Private data*: the default transition matrix, which is estimated from meter data, its counts, and everything that
     the model does not declare public (`EnsembleModel.public_fields`): start states, customer baseline, notes. The
     support of the matrix, the power levels and the prices count as public. With `privacy` the environment is built on
-    `model.public(release)`: without a declaration all start states are equally likely, and there is no baseline.
-    *From whom*: everyone who sees the environment, its trajectories or an agent trained in it.
-    *How*: with `privacy`, the dynamics **and** the reference of the discomfort are one release
-    of the matrix (for the Dirichlet mechanism a smaller `k` is noisier; `"public"` uses no data at all). Everything
-    that happens in the environment afterwards is post-processing of the release.
-    *Under which adjacency*: for the Dirichlet mechanism two matrices whose rows differ by at most `h` (L1), two entries
-    a row, with `h` from the spec (`"dirichlet:k=50,floor=0.05,h=0.03"`) or the ledger. A bound that holds
-    for all inputs needs `floor > 0`.
-    *What is spent*: `env.unwrapped.ledger` knows. Environments of one process share a ledger unless they are given one
-    themselves, so that what they draw is added up. Without `privacy` the ledger is the environment's own and reports an
-    infinite ε: nothing is private. A budget belongs to the ledger: `PrivacyLedger(budget=(1.0, 1e-6))`.
-    *What leaves*: a pickle and `env.settings` hold public fields and the release, nothing else. `env.spec` holds
-    neither a private model nor a ledger; that of a scenario's id keeps its arguments, `release_seed` among them.
+    `model.public(release)`. Without a declaration it makes all start states equally likely and has no baseline.
+    *Protected from*: everyone who sees the environment, its trajectories or an agent trained in it.
+    *Method*: with `privacy`, the dynamics **and** the reference for the discomfort come from one release of the matrix
+    (for the Dirichlet mechanism a smaller `k` is noisier; `"public"` uses no data at all). Everything that happens in
+    the environment afterwards is post-processing of the release.
+    *Adjacency*: for the Dirichlet mechanism two matrices whose rows differ by at most `h` (L1) in two entries, with `h`
+    from the spec (`"dirichlet:k=50,floor=0.05,h=0.03"`) or the ledger. A bound for all inputs needs `floor > 0`.
+    *Privacy spent*: `env.unwrapped.ledger` adds up all draws. Environments in one process share a ledger unless you
+    pass another. Without `privacy` each environment has its own ledger, which reports an infinite ε: nothing is
+    private. To set a budget, pass `ledger=PrivacyLedger(budget=(1.0, 1e-6))`.
+    *Copies*: a pickle and `env.settings` hold public fields and the release, nothing else. `env.spec` holds neither a
+    private model nor a ledger; for a scenario's id it keeps the arguments, including `release_seed`.
 
-    All sub-environments share one release; it survives every `reset`, and the ledger is charged once. **Anyone who
-    knows the seed can repeat a seeded release**, and the default seed is 0: that suits experiments. For a release to be
-    published, draw it from the operating system's entropy and pass it in:
+    All sub-environments share one release. It survives every `reset`, and the ledger is charged once. **Anyone who
+    knows the seed can remove the noise**, and the default seed is 0, which suits experiments. To publish a release,
+    draw it from the operating system's entropy and pass it in:
     `privacy=ledger.release(mechanism("dirichlet:k=50,floor=0.05"), model.default)`.
 
-    With `redraw="episode"` every reset takes the next release of the sequence that `release_seed` fixes and charges it;
-    when the budget is spent, `reset` raises `PrivacyBudgetExceeded` and the episode under way, if any, goes on.
+    With `redraw="episode"` every reset draws and charges the next release of the sequence that `release_seed` fixes.
+    Once the budget is spent, `reset` raises `PrivacyBudgetExceeded`; a running episode continues.
 
     ## Arguments
 
@@ -198,12 +194,12 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
     | `population` | `"mean-field"` | `"mean-field"`, `"single"` or a number of loads |
     | `action` | `"tilt"` | `"signals"`, `"price"`, `"tilt"`, `"policy"`, `"discrete"` or your own; ids set it |
     | `reward` | `"points"` | `"points"`, or `"dollars"` |
-    | `ahead` | `4` | for how many steps ahead observations show the price, limit or target |
+    | `ahead` | `4` | number of steps for which observations show the price, limit or target |
     | `scenario` | `None` | set by the id, which then refuses `model` |
     | `instance` | `0` | an instance of the scenario; `None` draws one of the split at each reset |
-    | `split` | `"train"` | the set that the instance belongs to: `"train"`, `"validation"` or `"test"` |
-    | `privacy` | `None` | a mechanism (`"dirichlet:k=50,floor=0.05"`), a `Release` or its path; `None` is the truth |
-    | `ledger` | `None` | a `PrivacyLedger`, or the path of one, to charge; by default the process has one |
+    | `split` | `"train"` | the instance's set: `"train"`, `"validation"` or `"test"` |
+    | `privacy` | `None` | a mechanism (`"dirichlet:k=50,floor=0.05"`), a `Release` or its path; `None`: not private |
+    | `ledger` | `None` | a `PrivacyLedger` to charge, or its path; by default one ledger for the process |
     | `release_seed` | `None` | seed of the release; `None` means 0 |
     | `redraw` | `"never"` | `"never"` or `"episode"` |
     | `infos` | `"basic"` | `"basic"` or `"all"` |
@@ -331,7 +327,7 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
     def encode_policy(
         self, policy_t: ArrayLike, time: int | None = None, dtype: DTypeLike = np.float32, context: int | None = None
     ) -> NDArray[Any]:
-        """Return the action that realises `policy_t`, by default at the present time and in the present context."""
+        """Return the action that gives `policy_t`, by default at the current time and in the current context."""
         now = max(self._time, 0) if time is None else time
         return super().encode_policy(policy_t, now, dtype, self.context if context is None else context)
 

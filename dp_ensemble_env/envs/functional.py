@@ -123,7 +123,7 @@ def make(
 ) -> Params:
     """Return the parameters of an environment.
 
-    An environment is taken as it is, with the release it runs on. A model or the name of a scenario is passed to
+    An environment is used as it is, with its release. A model or the name of a scenario is passed to
     `EnsembleEnv` together with `options`: ``population=``, ``action=``, ``privacy=``, ``instance=``, ``reward=`` …
     `backend` is ``"numpy"``, ``"torch"`` (on a `device`) or ``"jax"``, `dtype` ``"float64"`` or ``"float32"``; JAX has
     double precision only after ``jax.config.update("jax_enable_x64", True)``.
@@ -212,9 +212,9 @@ def reset(params: Params, key: Key, batch: tuple[int, ...] = ()) -> tuple[State,
 
 
 def step(params: Params, state: State, action: Array, key: Key) -> tuple[State, Array, Array, Array, dict[str, Array]]:
-    """Move one step; return the new state, the observation, the reward, whether the episode is over, and the parts.
+    """Take one step; return the new state, the observation, the reward, whether the episode is over, and the info.
 
-    The parts are ``utility``, ``discomfort`` and ``coupling_cost`` in dollars per load, ``power_kw`` per load, and
+    The info holds ``utility``, ``discomfort`` and ``coupling_cost`` in dollars per load, ``power_kw`` per load, and
     ``cost``, the violation of a coupling, as in the info of the environments. Actions are clipped to their box.
     """
     xp = _namespace(params)

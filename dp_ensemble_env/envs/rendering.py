@@ -163,7 +163,7 @@ class Renderer:
         low, high = _padded(float(np.nanmin(shown)), float(np.nanmax(shown)))
         axes = _Axes(444, 74, 784, 262, (0.0, float(model.horizon)), (low, high))
         begins = self._event(axes, model)
-        self._frame(axes, "mean power of a load (kW)", _ticks(low, high), "{:g}")
+        self._frame(axes, power_title(low), _ticks(low, high), "{:g}")
         names = [("controlled", BLUE), ("uncontrolled", ORANGE)]
         if baseline is not None:
             self._dashes([axes.at(t, value) for t, value in enumerate(baseline)], GREY)
@@ -306,9 +306,16 @@ def _padded(low: float, high: float) -> tuple[float, float]:
     return low - margin, high + margin
 
 
+def power_title(low: float, more: str = "") -> str:
+    """Name an axis of power, and say so where it is cut."""
+    return f"mean power of a load{more}, kW" + (" (axis starts above 0)" if low > 0 else "")
+
+
 def _ticks(low: float, high: float, count: int = 4) -> list[float]:
-    """Round numbers between two limits."""
+    """Round numbers between two limits, three or more."""
     step = _round_up((high - low) / (count + 1))
+    while np.floor(high / step + 1e-9) - np.ceil(low / step - 1e-9) < 2:
+        step = _round_up(step / 2.1)
     first = np.ceil(low / step - 1e-9)
     return [float(round(k * step, 12)) + 0.0 for k in np.arange(first, np.floor(high / step + 1e-9) + 1)]  # no -0
 

@@ -26,14 +26,14 @@ VECTOR_RENDER_MODES = ["rgb_array", "ansi"]
 class EnsembleVectorEnv(BatchView, VectorEnv[NDArray[np.float32], NDArray[np.floating], NDArray[Any]]):
     """Batch of `EnsembleEnv`; its docstring describes spaces, rewards and arguments.
 
-    Sub-environment `i` equals, bit for bit, an `EnsembleEnv` that is reset with ``seed + i``. All of them share the
-    model and its release. With ``redraw="episode"`` the sub-environments in their j-th episode share the j-th release,
-    which is charged once.
+    Each of the `num_envs` sub-environments equals, bit for bit, an `EnsembleEnv` reset with ``seed + i``. They share
+    the model and its release. With ``redraw="episode"`` the sub-environments in their j-th episode share the j-th
+    release, which is charged once.
 
-    There are `num_envs` of them. The `autoreset_mode` is ``NEXT_STEP`` (default), ``SAME_STEP`` (the last observation
+    The `autoreset_mode` is ``NEXT_STEP`` (default), ``SAME_STEP`` (the last observation
     and info are then in ``infos["final_obs"]`` and ``infos["final_info"]``) or ``DISABLED``
-    (``reset(options={"reset_mask": mask})`` resets some of them). Infos are arrays with one entry per sub-environment,
-    and ``infos["_key"]`` marks the entries that hold something. ``render()`` returns one frame per sub-environment.
+    (``reset(options={"reset_mask": mask})`` resets some of them). Infos are arrays with one entry per sub-environment;
+    ``infos["_key"]`` marks the valid entries. ``render()`` returns one frame per sub-environment.
     ``infos="all"`` adds shares and curtailment. Nothing is truncated: `max_episode_steps` is at least the horizon.
     """
 

@@ -72,7 +72,7 @@ class BatchView:
 
     @property
     def model(self) -> EnsembleModel:
-        """The model in force: its `default` is the (latest) release if there is one."""
+        """The current model; its `default` is the (latest) release if there is one."""
         return self._batch.model
 
     @property
@@ -94,12 +94,12 @@ class BatchView:
 
     @property
     def release(self) -> Release | None:
-        """The (latest) private matrix, None when the dynamics are the true ones."""
+        """The (latest) release; None if the environment has the true dynamics."""
         return self._batch.behaviour.release
 
     @property
     def ledger(self) -> PrivacyLedger:
-        """The ledger that this environment's releases are charged to."""
+        """The ledger to which this environment's releases are charged."""
         return self._batch.behaviour.ledger
 
     @property
@@ -133,9 +133,9 @@ class BatchView:
         return layout_of(self.model, self._batch.ahead)
 
     def optimal_return(self, state: int | ArrayLike, context: int | None = None) -> float:
-        """Return the largest expected return in $/load from a start state, or from a distribution over them.
+        """Return the highest expected return in $/load from a start state, or from a distribution of start states.
 
-        With a context it is the optimum from `context`, by default the mean over the contexts that may come first.
+        With a context it is the optimum from `context`, by default the mean over the possible first contexts.
         """
         model, one = self.model, np.ndim(state) == 0
         start = np.eye(model.n_states)[check_state(state, model)] if one else _distribution(state, model)

@@ -111,7 +111,7 @@ def show(rows: dict[str, Row], open_loop: float, card: PrivacyCard) -> None:
     """Print the scores and the privacy."""
     lines = [[name, f"{row.scores[0]:.1f}", show_epsilon(row.epsilon)] for name, row in rows.items()]
     lines.append(["open loop (a bound for schedules)", f"{open_loop:.1f}", "∞"])
-    note = "Score on the real behaviour: 0 = nobody interferes, 100 = optimum."
+    note = "Score on the loads' real behaviour: 0 = nobody interferes, 100 = optimum."
     table(title(), ("", "score", "ε"), lines, notes=[note])
     paragraph(str(card))
 
@@ -185,8 +185,8 @@ def write_page(
     page.heading("The scenario")
     page.text(scenarios.card(SCENARIO).story)
     page.heading("A day with a call")
-    page.chart(event, draw_chart(event, folder / "day.png"), "The first day drawn on which the lines are called. The "
-               "private plan knows the release alone, and plays on the real behaviour.")  # fmt: skip
+    page.chart(event, draw_chart(event, folder / "day.png"), "The first day with a call. The private plan is "
+               "computed from the release and plays on the real behaviour.")  # fmt: skip
     page.heading("Privacy card")
     page.text(card.line)
     page.definitions(card.entries())

@@ -127,6 +127,7 @@ class Regret:
     score: float  #: of the controller deployed on the true behaviour
     without_data: float  #: score there of a plan on the public guess, which costs ε = 0
     epsilon: float  #: of one release at δ = 1e-6, infinity without a guarantee
+    error: float = 0.0  #: standard error of the total over several releases
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers; None for an infinite ε."""
@@ -146,8 +147,8 @@ class Regret:
 
     @property
     def price(self) -> str:
-        """ε in a few digits, or that there is none."""
-        return f"{self.epsilon:.3g}" if np.isfinite(self.epsilon) else "none"
+        """ε in a few digits; infinite without a guarantee."""
+        return f"{self.epsilon:.3g}" if np.isfinite(self.epsilon) else "∞"
 
 
 def split_regret(
@@ -218,4 +219,6 @@ def mean_regret(name: str, parts: Iterable[Regret]) -> Regret:
     """Average over releases."""
     rows = list(parts)
     fields = (*PARTS, "total", "score", "without_data", "epsilon")
-    return Regret(name, **{field: float(np.mean([getattr(row, field) for row in rows])) for field in fields})
+    error = float(np.std([row.total for row in rows]) / max(len(rows) - 1, 1) ** 0.5)
+    means = {field: float(np.mean([getattr(row, field) for row in rows])) for field in fields}
+    return Regret(name, **means, error=error)

@@ -54,7 +54,7 @@ class FrontierSettings:
     steps: int = SUMMER_STEPS
     """Transitions of each participant, where behaviour is one matrix of moves."""
     days: int = 30
-    """Days that each participant lives otherwise."""
+    """Otherwise, days simulated for each participant."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -135,7 +135,7 @@ def measure(settings: FrontierSettings | None = None, monitor: Monitor | None = 
 def table(found: Sequence[Point]) -> tuple[list[str], list[list[str]]]:
     """Return headings and rows: one row for each instance, κ, mechanism and ε, "mean / worst" for each number."""
     numbers = sorted({point.participants for point in found})
-    headings = ["instance", "κ", "mechanism", "ε", "ε = 0", *(f"N = {number:,}" for number in numbers)]
+    headings = ["instance", "κ", "mechanism", "ε", "without data", *(f"N = {number:,}" for number in numbers)]
     groups: dict[tuple[str, ...], dict[int, Point]] = {}
     for point in found:
         row = str(point.instance), _kappa(point.heterogeneity), point.mechanism, f"{point.epsilon:g}"

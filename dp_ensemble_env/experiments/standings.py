@@ -44,19 +44,19 @@ TITLES = {
     "overall": "Scores on the true behaviour",
     "problems": "By problem: interquartile mean",
     "releases": "Trained on releases, beside the plan without data",
-    "profiles": "Performance profiles: per cent of all runs on all instances that score above …",
-    "improvement": "Probability of improvement: how probably the row scores above the column",
+    "profiles": "Performance profiles: percentage of all runs on all instances that score above …",
+    "improvement": "Probability of improvement: the probability that the row scores above the column",
     "units": "Dollars and kilowatt-hours",
 }
 NOTES = {
     "overall": "Score: the interquartile mean of all runs on all instances, with its 95 % bootstrap interval; 0 = "
-    "uncontrolled, 100 = the exact optimum of each instance. Without data: a plan from public knowledge alone, on the "
-    "same instances. ε is the cost of one release at δ = 1e-6; ∞ means no guarantee. CPU s: processor seconds.",
+    "uncontrolled, 100 = the exact optimum of each instance. Knew: the agent's source. Without data: a plan from "
+    "public knowledge alone. ε: the cost of one release at δ = 1e-6; ∞ means no guarantee. CPU s: processor seconds.",
     "releases": "Deployed: the score on the true behaviour, which is not private. A private method is worthwhile only "
     "above the score without data. On the release itself the exact plan scores 100.",
-    "units": "Dollars per load: what is earned, less discomfort (by the penalty, a design weight and not a measured "
-    "preference), is the return; the gap is the distance to the optimum. Delivered: total energy below the "
-    "uncontrolled loads, 0 for doing nothing.",
+    "units": "Dollars per load: earned minus discomfort is the return, and the gap is the distance to the optimum. "
+    "Discomfort is priced by the penalty, a design weight, not a measured preference. Delivered: total energy below "
+    "the uncontrolled loads, 0 for doing nothing.",
 }
 #: Fields of an outcome that the tables and the CSV file give, with their headings.
 UNITS = {
@@ -178,7 +178,7 @@ def overall(standings: Standings) -> Table:
         line += [standings.epsilon(agent), str(max(map(len, of.values()))), "–" if steps is None else f"{steps:,.0f}"]
         rows.append([*line, number_text(standings.total(agent, "cpu_seconds") or 0, 0)])
         before = knows
-    return ["made with", "agent", "score", "without data", "ε", "seeds", "steps", "CPU s"], rows
+    return ["knew", "agent", "score", "without data", "ε", "seeds", "steps", "CPU s"], rows
 
 
 def by_problem(standings: Standings) -> Table:
@@ -266,9 +266,9 @@ def show(standings: Standings) -> None:
         table(title, headings, rows, keep=keep, notes=[NOTES[name]] if name in NOTES else [])
 
 
-def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Write a table in Markdown, numbers to the right."""
-    marks = ["---", *("---:" for _ in headings[1:])]
+def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> str:
+    """Write a table in Markdown: first columns of words, then numbers, which are aligned to the right."""
+    marks = ["---" if i < words else "---:" for i in range(len(headings))]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in (headings, marks, *rows))
 
 
@@ -329,7 +329,8 @@ def charts(standings: Standings, model: EnsembleModel | None = None) -> dict[str
     about: dict[str, Any] = {"low": [s.low for s in scores], "high": [s.high for s in scores], "notes": notes}
     points = Series("score", [s.value for s in scores], range(len(names)), line=False, dots=True, **about)
     marks = [(100.0, "optimum")]
-    marks += [(standings.overall(HONEST).value, "without data")] if HONEST in names else []
+    beside = [interval(standings.of(name, "without_data")) for name in sorted(names, key=standings.whole)]
+    marks += [(beside[-1].value, "without data")] if math.isfinite(beside[-1].value) else []
     label = "score (0 = uncontrolled, 100 = optimum)"
     ranked = Chart("Score, with its 95 % interval", label, "", [points], rows=names, x_name="score", marks=marks)
     made = {"scores": (ranked, "")}

@@ -81,7 +81,7 @@ class ReadSettings:
     decimal: Literal["auto", ".", ","] = "auto"
     """Decimal sign of a text file."""
     format: str = "auto"
-    """Format of the file by its registered name, found from its first bytes by default."""
+    """Registered name of the file format, by default recognised from the first bytes."""
     limits: float = 1.0
     """Multiplies every limit on the size of a file."""
 

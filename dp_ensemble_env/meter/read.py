@@ -43,8 +43,8 @@ _SHORT_DAY = 23 * _HOUR
 def read_meter(path: str | os.PathLike[str], settings: ReadSettings | None = None, **changes: Any) -> PowerSeries:
     """Read a meter file into one evenly spaced series of average power.
 
-    `changes` are fields of `ReadSettings` by name, such as ``unit="kWh"``. What is unclear or wrong in the file raises
-    a `ValueError`: one sentence with the file, the line and the remedy.
+    `changes` are fields of `ReadSettings` by name, such as ``unit="kWh"``. An unclear or wrong file raises a
+    `ValueError` that names the file, the line and the remedy.
     """
     chosen = _changed(settings, changes)
     return make_series(_readings(path, chosen, every=False)[0], chosen)

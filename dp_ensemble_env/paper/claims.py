@@ -207,7 +207,7 @@ def _ad_hoc(study: Study) -> Judged:
         f"least {min(kwh.values()) / 1e3:,.1f} MWh, ad-hoc {shed / 1e3:,.1f} MWh, {v.percent(study.shed_share)} of the "
     )
     verdict = v.judge_statement({name: value > shed for name, value in kwh.items()})
-    return f"{ours}event's energy", verdict.plus(f"; the size of the shed is ours, not the paper's: {limit}")
+    return f"{ours}event's energy", verdict.plus(f"; we chose the size of the shed: {limit}")
 
 
 @claim("slightly-less", "VI-3", "private policies curtail slightly less than the standard one", "slightly less")
@@ -223,7 +223,7 @@ def _taylor_digamma(study: Study) -> Judged:
     best = study.events["standard", 0.0].curtailed_kwh
     kwh = {key: outcome.curtailed_kwh for key, outcome in study.events.items()}
     apart = {f"k = {k:g}": abs(kwh["digamma", k] - kwh["taylor", k]) / best for k in KS}
-    ours = "apart by " + ", ".join(f"{v.percent(x)} ({n})" for n, x in apart.items())
+    ours = "difference " + ", ".join(f"{v.percent(x)} ({n})" for n, x in apart.items())
     return ours, v.judge_statement({name: value <= v.SLIGHTLY for name, value in apart.items()})
 
 
@@ -312,7 +312,7 @@ def _average_dearer(study: Study, name: str, ending: str) -> Judged:
 
 
 for _name, _cost, _ending, _reading in (
-    ("one-release", m.ONE, "", "plan made on one release, exact loss"),
+    ("one-release", m.ONE, "", "plan from one release, exact loss"),
     ("exact", "average-exact", "", "averaged policy, exact loss"),
     ("leading", m.LEADING, "", "Corollary 3 corrected, leading order in 1/k, against exact losses"),
     ("one-step", m.ONE_STEP, m.FORMULA, "the paper's one-step formula on one release, against its other formulas"),
@@ -375,7 +375,7 @@ def _average_private(study: Study) -> Judged:
     words = [
         f"ε from {attack[k]:.1f} (attack) to {most[k]:,.1f} (composed), one {single[k]:.2f} (k = {k:g})" for k in KS
     ]
-    known = "; attacked is the averaged policy of the row with z known, and the attack can show "
+    known = "; the attack sees the averaged policy of the row and z, and can show "
     ours = f"{', '.join(words)}{known}{study.ceiling:.1f} at most"
     return ours, v.judge_as_private(single, attack, study.ceiling)
 
@@ -385,5 +385,5 @@ def _by_method(study: Study) -> Judged:
     most, open_book = study.epsilon_at(m.COMPOSED), max(study.recovery.values()) <= v.RECOVERED
     ours = f"Taylor, Digamma: {'no finite ε' if open_book else 'ε not shown to be infinite'}; average value at most "
     verdict = v.judge_statement({f"k = {k:g}": bool(open_book and np.isfinite(value)) for k, value in most.items()})
-    remark = ", each made as the paper does (E8, E9); made from one release, all have that one's ε"
+    remark = ", each computed as in the paper (E8, E9); computed from one release, all have its ε"
     return ours + ", ".join(f"{most[k]:,.1f} (k = {k:g})" for k in KS), verdict.plus(remark)

@@ -89,7 +89,7 @@ def _load_and_matrix(study: Study, path: Path) -> str:
     event = model.times[0].astype("datetime64[D]")
     if label[0] <= event <= label[-1]:
         left.axvline(event, color=p.RED, lw=1, ls="--", label="event day")
-    left.set(ylabel="power of 100 buildings, MW", title="(a) aggregate load")
+    left.set(ylabel="power of 100 buildings,\nMW (axis starts above 0)", title="(a) aggregate load")
     left.margins(x=0)
     _below(left, 3, handlelength=1.4, columnspacing=1.0)
     months = label[-1] - label[0] > np.timedelta64(200, "D")
@@ -269,9 +269,9 @@ def _event(study: Study, path: Path) -> str:
     return (
         f"Power of the ensemble in the event of {str(model.times[0])[:10]}; lower is more curtailment. The "
         "noise-aware policies expect k = 50. Ad-hoc practice: a fixed shed while the event lasts, "
-        f"{percent(study.shed_share)} of the energy used in it; its size is ours, not the paper's. Customer baseline: "
-        f"best 5 of the 10 last similar days{', not available for these data' if no_baseline else ''}. "
-        f"Trained on the spot, with their scores (0: uncontrolled, 100: optimum): {learned}; the best is drawn."
+        f"{percent(study.shed_share)} of the energy used in it; we chose its size. Customer baseline: "
+        f"best 5 of the last 10 similar days{', not available for these data' if no_baseline else ''}. "
+        f"Learners trained for this page, with their scores (0: uncontrolled, 100: optimum): {learned}; drawn: the best."
     )
 
 
@@ -307,8 +307,8 @@ def _trade_off(study: Study, path: Path) -> str:
     near, far = (np.array(study.cost[name]) / study.cost[m.ONE] for name in (m.LEADING, m.ONE_STEP))
     text = (
         "(a) Cost of privacy against k: filled markers, the exact loss of the deployed policy (bars: two standard "
-        "errors, where they can be seen); open markers, formulas. Those of Corollaries 1 and 2 can only lie above the "
-        "exact loss. For a plan made on one release the same one-step formula gives "
+        "errors, if visible); open markers, formulas. The formulas of Corollaries 1 and 2 are upper bounds on the "
+        "exact loss. For a plan from one release the same one-step formula gives "
         f"{far.min():.2f} to {far.max():.2f} times the exact loss, and Corollary 3 corrected to leading order "
         f"{near.min():.2f} to {near.max():.2f} times; as printed Corollary 3 is {min(printed):,.0f} to "
         f"{max(printed):,.0f} dollars, which is not drawn."

@@ -122,32 +122,32 @@ def write_page(made: Reproduction, tables: dict[str, list[Table]], folder: Path,
     page.heading("About this page", short="About")
     page.text(PROSE["introduction"])
     if made.quick:
-        page.text("This is a quick run: fewer samples and grid points, and learners trained for a short while only.")
+        page.text("This is a quick run, with fewer samples and grid points, and short training.")
     _failures(page, findings)
     page.heading("Symbols and words", short="Symbols")
     page.definitions(PROSE["symbols"].items())
     page.heading("Where the paper is misprinted", short="Misprints")
-    page.text("The verdicts refer to these by their numbers.")
+    page.text("The verdicts cite these numbers.")
     page.definitions(PROSE["misprints"].items())
     for study in studies:
         if study.disclosed is not None and study.disclosed.counts is not None:
             right = bool(np.all(study.disclosed.counts == np.asarray(study.data.model.counts)))
             page.text(
-                f"E8 shown on the {study.data.title}: the counts, one more of each, were made a matrix, tilted by the "
-                f"z of Figures 5 and 6, and published. From the published matrix alone, z unknown: {study.disclosed}, "
+                f"E8 on the {study.data.title}: we add one to all counts, make a matrix, tilt it by the z of Figures 5 "
+                f"and 6, and publish it. The published matrix alone, without z, shows this: {study.disclosed}, "
                 f"{'all' if right else 'not all'} of them right."
             )
     page.heading("Claims")
     page.items(_rules())
     page.text(
-        f"'{THEORY.capitalize()}' are claims that need no meter: the six published L1 distances on a row of three "
-        f"successors, and Theorem 2 searched over {made.search.settings} settings. The row was fitted to the six "
-        "distances, so that it shows no more than that they are consistent with the formulas. Click a heading to sort."
+        f"'{THEORY.capitalize()}': claims that need no meter. These are the six published L1 distances, for a row of "
+        f"three successors, and Theorem 2, in a search over {made.search.settings} settings. The row was fitted to the "
+        "six distances, so it only shows that they are consistent with the formulas. Click a heading to sort."
     )
     claims = v.gather(findings).items()
     _claims_table(page, {words: one for words, one in claims if not v.set_up(one)}, list(findings))
     page.heading("Set-up", 3)
-    page.text("Facts of the paper's data and event, and what takes their place here.")
+    page.text("Facts of the paper's data and event, and their counterparts here.")
     facts = {words: one for words, one in claims if v.set_up(one)}
     _claims_table(page, facts, [data for data in findings if data != THEORY])
     for study, drawn in zip(studies, figures, strict=True):
@@ -161,7 +161,7 @@ def takeaways(studies: list[Study], findings: dict[str, list[v.Finding]]) -> lis
     """Say what holds and what does not, computed from the verdicts."""
     sentences = [f"Of {v.tally(findings)}."]
     if failures := v.failing(findings):
-        sentences.append(f"{len(failures)} claims fail on every data set that speaks to them; they are listed below.")
+        sentences.append(f"{len(failures)} claims fail on every data set that can test them; they are listed below.")
     for study in studies:
         best, event = study.events["standard", 0.0].curtailed_kwh, study.events
         shares = [event[name, 50.0].curtailed_kwh / best for name in NAMES]
@@ -182,7 +182,7 @@ def _rules() -> list[str]:
 
 
 def _failures(page: Page, findings: dict[str, list[v.Finding]]) -> None:
-    """List the claims that fail on every data set that speaks to them."""
+    """List the claims that fail on every data set that can test them."""
     lines = []
     for words, by_data in v.failing(findings).items():
         data = next(name for name in by_data if name != THEORY or len(by_data) == 1)

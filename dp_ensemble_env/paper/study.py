@@ -253,8 +253,8 @@ def _cost_table(study: Study) -> Table:
             columns[f"{name}, standard error"] = study.cost_error[name]
     rows = [(k, *(values[i] for values in columns.values())) for i, k in enumerate(study.effort.ks)]
     text = (
-        f"Dollars per building from the initial distribution, over the whole event. '{ONE}': exact loss of a plan made "
-        f"on one release, a Monte Carlo mean, as is '{ONE_STEP}', the paper's true cost of one step followed by the "
+        f"Dollars per building from the initial distribution, over the whole event. '{ONE}': exact loss of a plan "
+        f"from one release, a Monte Carlo mean, as is '{ONE_STEP}', the paper's true cost of one step followed by the "
         "release's own cost-to-go. 'Leading order' is Corollary 3 corrected (E3), summed over the event."
     )
     headings = ("k", *columns)

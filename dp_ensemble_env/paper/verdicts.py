@@ -301,7 +301,7 @@ def tally(findings: Mapping[str, Sequence[Finding]]) -> str:
     text = f"{sum(claims.values())} claims: {text}"
     if not facts:
         return text
-    return f"{text}; of {sum(facts.values())} facts of the set-up {facts.get(REPRODUCED, 0)} are the paper's"
+    return f"{text}; {facts.get(REPRODUCED, 0)} of {sum(facts.values())} facts of the set-up match the paper"
 
 
 def show_findings(findings: Mapping[str, Sequence[Finding]]) -> None:

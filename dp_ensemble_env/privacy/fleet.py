@@ -45,15 +45,15 @@ _CELLS = 2_000_000  #: Counts that are written out at a time.
 
 
 class Fleet:
-    """What every participant contributed: its decisions, counted in each row of the behaviour to be released.
+    """The contributions of all participants: their decisions, counted in each row of the behaviour to be released.
 
     Parameters
     ----------
     counts : array_like of int of shape (participants, n, m), or with times and contexts before n
         ``counts[i, b, a]``: how often participant `i` moved from level `b` to `a`, or took decision `a` in state `b`.
     classes : array_like of int, optional
-        Where behaviour is the same at several times or in several contexts, by public knowledge: the number of the
-        class of each, from 0. `counts` then have one matrix a class, shape (participants, classes, n, m).
+        The class of each time and context, numbered from 0, if behaviour is publicly known to be the same within a
+        class. `counts` then have one matrix for each class, shape (participants, classes, n, m).
 
     >>> fleet = Fleet.from_states([[0, 1, 1, -1, 0, 0], [1, 1, 0]], n_states=2)
     >>> fleet
@@ -178,7 +178,7 @@ class Fleet:
     # ------------------------------------------------------------ where fleets come from
     @classmethod
     def from_states(cls, trajectories: Iterable[ArrayLike], n_states: int) -> Fleet:
-        """Count the transitions of participants from their levels in time order; nothing across a gap, -1."""
+        """Count transitions from the participants' levels in time order; -1 is a gap, and none is counted across it."""
         n = check_count(n_states, "n_states", 2)
         counts = [transitions(check_states(one, i, n), n) for i, one in enumerate(trajectories)]
         return cls(np.stack(counts) if counts else np.zeros((0, n, n), dtype=np.int64))
@@ -231,11 +231,11 @@ class Fleet:
     ) -> Fleet:
         """Read participants from meter files, each from its own lines alone; see `participants`.
 
-        Everything here is declared, hence public: none of it may come from the readings. `path` is a file with many
-        participants, or a folder. The n levels are bounded by `edges` in kW; readings beyond belong to the outermost
-        ones. Readings finer than `step_minutes` are averaged; a participant whose readings are coarser is left out.
-        `layout` says whether a participant is one of the ``"files"``, a column (``"wide"``) or an id in the column
-        `id_column` (``"long"``). `season` and `exclude` are month-days and days; `reader` has settings of
+        All arguments are declared public, so none may come from the readings. `path` is a file with many participants,
+        or a folder. `edges`, in kW, separate the n levels; readings beyond them belong to the lowest or highest level.
+        Readings finer than `step_minutes` are averaged; participants with coarser readings are left out.
+        `layout` says whether a participant is a file (``"files"``), a column (``"wide"``) or an id in the column
+        `id_column` (``"long"``). `season` holds month-days, `exclude` days, and `reader` settings of
         `dp_ensemble_env.meter.read_meter`, such as ``unit="kW"``.
         """
         from dp_ensemble_env.privacy.participants import read_participants  # which imports this module
@@ -268,7 +268,7 @@ class Fleet:
     ) -> Fleet:
         """Simulate `steps` moves of participants that differ around the matrix P of a model.
 
-        Rows of each are drawn from Dir(heterogeneity · P); infinity makes all alike.
+        The rows of each participant are drawn from Dir(heterogeneity · P); with infinity all are alike.
         """
         matrix = as_float_array(getattr(model, "default", model), "default")
         if matrix.ndim != 2:

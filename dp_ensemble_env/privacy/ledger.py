@@ -66,18 +66,18 @@ class PrivacyBudgetExceeded(ValueError):  # noqa: N818 - the name says what happ
 
 
 class PrivacyLedger:
-    """Record every release of a private matrix and say what they add up to.
+    """Record every release of a private matrix, and add up their privacy cost.
 
     Parameters
     ----------
     path : path, optional
-        File that keeps the ledger, which processes may share; entries already there are read.
+        File of the ledger, which processes may share; its entries are read.
     budget : (epsilon, delta), optional
-        Refuse what would exceed it, before it is drawn.
+        Refuse a draw that would exceed it.
     rows : {"sequential", "parallel"} or int, optional
-        How rows compose, unless a call says otherwise. By default as in the file, or ``"sequential"``.
+        Default for how rows compose: as in the file, else ``"sequential"``.
     h : float, optional
-        Adjacency where a release is recorded without one. By default that of the file, or 0.03.
+        Adjacency of a release recorded without one. Default: as in the file, else 0.03.
 
     >>> from dp_ensemble_env.privacy import mechanism
     >>> noise = mechanism("dirichlet:k=50,floor=0.1")
@@ -159,10 +159,10 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         return Permit(event, stream_of(rng, identity), times)
 
     def release(self, mechanism: Mechanism, data: Any, rng: Rng = None, *, label: str = "", **terms: Any) -> Release:
-        """Charge one draw from `data`, and only then make it.
+        """Charge a draw from `data`, then make it.
 
-        `rng` is a Generator or a seed, by default the operating system's entropy; `label` says what the release is for;
-        `terms` are public terms of the draw, such as ``support=`` and ``h=``.
+        `rng` is a Generator or a seed, by default the operating system's entropy; `label` states the purpose of the
+        release; `terms` are public terms of the draw, such as ``support=`` and ``h=``.
         """
         check_terms(mechanism, terms)
         event = mechanism.event(data, seeding=seeding_of(rng), **terms)
@@ -200,7 +200,7 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         return self
 
     def would_exceed(self, release: Release | Event, *, times: int = 1) -> bool:
-        """Whether `times` such releases would exceed the budget; nothing is recorded."""
+        """Tell whether `times` such releases would exceed the budget; nothing is recorded."""
         event = self._event_of(release)
         with self._current() as accountant:
             return accountant.would_exceed(event, check_count(times, "times"))
@@ -381,7 +381,7 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         return self._read().get_epsilon(check_delta(delta), rows)
 
     def get_delta(self, epsilon: float, rows: Rows | None = None) -> float:
-        """Return the δ at `epsilon` of everything recorded; one where no guarantee holds for all inputs."""
+        """Return the δ at `epsilon` of everything recorded; 1 if no guarantee holds for all inputs."""
         return self._read().get_delta(epsilon, rows)
 
     spent = get_epsilon  #: The ε at `delta` of everything recorded, by its shorter name.

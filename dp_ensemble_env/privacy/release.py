@@ -25,11 +25,11 @@ LARGEST_RELEASE = 1_000_000_000  #: Bytes that a file of a release, or one of it
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """One private copy of the default behaviour; whatever is computed from it is post-processing.
+    """One private copy of the default behaviour; everything computed from it is post-processing.
 
     `log_matrix` holds the logarithms of the private probabilities, ``-inf`` where a decision (without nature: a
     transition) is impossible, in the shape of the default behaviour: (n, m), (T, n, m) or (T or 1, c, n, m). `event`
-    describes the draw that the ledger was charged for, as far as it is public. The seed is never kept.
+    describes the charged draw, as far as it is public. The seed is not stored.
     """
 
     log_matrix: NDArray[np.float64] = field(repr=False)

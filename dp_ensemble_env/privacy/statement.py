@@ -1,14 +1,14 @@
-"""The privacy card: what was released, whom it protects, how much was spent, and on which assumptions.
+"""The privacy card: the releases, the unit of protection, the privacy spent, and the assumptions.
 
-A `PrivacyCard` says for everything that a ledger has on record which definition of privacy its ε belongs to, which
-inputs count as neighbours, whom that protects, and what is assumed. It prints as one line; `PrivacyCard.save` writes it
+A `PrivacyCard` states, for all entries of a ledger, the definition of privacy, the neighbouring relation, the unit of
+protection, and the assumptions. It prints as one line; `PrivacyCard.save` writes it
 as Markdown and JSON. Its fields are those of the Differential Privacy Deployments Registry (arXiv:2509.13509) and of
 NIST SP 800-226.
 
 >>> print(release_guarantee(k=50, h=0.03, omega=0.1, delta=1e-6, rows=20))  # doctest: +NORMALIZE_WHITESPACE
 (12.16, 1e-06)-approximate differential privacy for one release of 20 rows at k=50: rows are adjacent when two of
-their entries differ by at most h/2=0.015 each; protected is a change of that size in each of 20 rows; assumes a public
-support and no entry of it below 0.1 before the draw; exact dominating pair, composed over rows.
+their entries differ by at most h/2=0.015 each. It protects a change of that size in each of 20 rows. It assumes a
+public support with no entry below 0.1 before the draw. Method: exact dominating pair, composed over rows.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NO_FLOOR = (
     "adjacent row at all"
 )
 DETERMINISTIC = "a deterministic function of the true matrix was disclosed (noise-aware, not private)"
-ONLY_TRUTH = "what was computed comes from the true matrix itself, so epsilon is infinite"
+ONLY_TRUTH = "Privacy: no guarantee (ε = ∞): computed from the true matrix."
 TWO_UNITS = "the total protects a participant only if its data move no row of the Dirichlet draws by more than h"
 BEFOREHAND = "the draws' settings were fixed beforehand, not chosen from earlier releases"
 DEFAULT_DELTA = 1e-6  #: Of a printed line, unless asked for: well below one over any number of participants here.
@@ -47,11 +47,11 @@ CURVE = (1e-3, 1e-5, 1e-6, 1e-9)  #: Where the card tabulates ε.
 MODEL = "central: a trusted curator reads the data and draws the release"
 NOT_COVERED = (
     "the curator and everyone who may read its files (no local privacy)",
-    "what participants observe of their own prices and devices (no joint privacy)",
+    "observations by participants of their own prices and devices (no joint privacy)",
     "fields that are declared public: they are believed, not checked (honest-but-curious)",
-    "scores computed on the true behaviour: they are not private and no part of what leaves",
+    "scores computed on the true behaviour: they are not private, so do not publish them",
     "several ledgers over the same participants: their totals add up",
-    "timing, memory and whatever else a computer shows beside its output",
+    "timing, memory and other side channels",
 )
 #: What bounds the influence of the unit of protection.
 BOUNDS = {
@@ -73,9 +73,9 @@ NOISE = {
 
 @dataclass(frozen=True)
 class PrivacyCard:
-    """What a ledger has on record, in the fields that privacy engineers ask for."""
+    """The entries of a ledger, in the fields that privacy engineers ask for."""
 
-    line: str  #: One line that says it all, to be printed beside results.
+    line: str  #: One line to print beside results.
     flavour: str  #: The definition of privacy.
     unit: tuple[str, ...]  #: Units of protection.
     relation: tuple[str, ...]  #: Neighbouring relations on files.
@@ -201,7 +201,7 @@ def _line(ledger: PrivacyLedger, epsilon: float, delta: float, settings: str, te
     draws = [charge for charge in charges if charge.draws]
     disclosed = any(isinstance(charge, Disclosure) for charge in charges)
     if not draws:
-        return f"Privacy: none; {ONLY_TRUTH}." if disclosed else "Privacy: nothing was released, nothing is spent."
+        return ONLY_TRUTH if disclosed else "Privacy: nothing was released, nothing is spent."
     if math.isfinite(epsilon):
         parts = [f"Privacy: ({epsilon:.4g}, {delta:g})-{DEFINITION} for {settings}"]
     else:
@@ -212,7 +212,7 @@ def _line(ledger: PrivacyLedger, epsilon: float, delta: float, settings: str, te
     parts += [f"declared public (believed, not checked): {', '.join(ledger.declared)}"] if ledger.declared else []
     if ledger.budget is not None:
         parts.append(f"budget ({ledger.budget[0]:g}, {ledger.budget[1]:g}), {ledger.remaining():.4g} left")
-    return "; ".join(parts) + "."
+    return ". ".join(part[0].upper() + part[1:] for part in parts) + "."
 
 
 def _claims(draws: list[Event], charges: dict[Event, int], rows: str | int) -> tuple[str, list[str]]:
@@ -242,7 +242,7 @@ def _claims(draws: list[Event], charges: dict[Event, int], rows: str | int) -> t
 def release_guarantee(
     k: float, h: float, omega: float, delta: float, rows: int = 1, *, entries: Entries = "two"
 ) -> str:
-    """Say what one Dirichlet release would guarantee, of whose `rows` rows, of entries from `omega` on, all compose."""
+    """State the guarantee of one Dirichlet release of `rows` rows, which compose, with entries of `omega` or more."""
     check_row_settings(k, h, omega)
     rows = check_count(rows, "rows")
     check_choice(entries, "entries", ENTRIES)
@@ -258,7 +258,7 @@ def release_guarantee(
     each = "one row" if rows == 1 else f"each of {rows} rows"
     method = ("exact dominating pair" if entries == "two" else "Rényi bound") + ", composed over rows" * (rows > 1)
     return (
-        f"({epsilon:.4g}, {delta:g})-{DEFINITION} for {release}: rows are adjacent when {adjacent}; protected is a "
-        f"change of that size in {each}; assumes a public support and no entry of it below {omega:.4g} before the "
-        f"draw; {method}."
+        f"({epsilon:.4g}, {delta:g})-{DEFINITION} for {release}: rows are adjacent when {adjacent}. It protects a "
+        f"change of that size in {each}. It assumes a public support with no entry below {omega:.4g} before the draw. "
+        f"Method: {method}."
     )

@@ -147,7 +147,7 @@ class _Painter(r.Renderer):
             self._text(f"{tick:g}", (axes.left - 5, y - 9), SMALL, r.GREY, align="right")
         self._line((axes.left, axes.bottom), (axes.right, axes.bottom), r.INK)
         limit = ours.limit
-        title = "mean power of a load (kW)" + ("" if limit is None else f", and its {limit[0]}")
+        title = r.power_title(self._power[0], "" if limit is None else f" and its {limit[0]}")
         self._text(title, (axes.left, axes.top - (50 if ours.runs() else 28)), MIDDLE)
         if limit is not None:
             for t in range(1, model.horizon + 1):

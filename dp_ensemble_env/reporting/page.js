@@ -90,7 +90,7 @@
       const tall = rows ? 26 * rows.length + 52 : Math.max(250, Math.min(340, 0.6 * wide));
       const left = rows ? Math.min(0.42 * wide, 8 + 6.9 * Math.max(...rows.map((r) => r.length))) : 46;
       const around = (s) => [...(s.low || []), ...(s.high || [])];
-      const xs = [...this.spec.series.flatMap((s) => [...(s.bars ? [0] : []), ...s.x, ...(rows ? around(s) : [])]), ...spec.marks.map((m) => m[0])];
+      const xs = [...this.spec.series.flatMap((s) => [...(rows ? [0] : []), ...s.x, ...(rows ? around(s) : [])]), ...spec.marks.map((m) => m[0])];
       const ys = series.flatMap((s) => [...s.y, ...(rows ? [] : around(s))]).filter((v) => v !== null);
       let low = Math.min(...ys), high = Math.max(...ys);
       if (!ys.length) { low = 0; high = 1; }
@@ -99,7 +99,7 @@
         : scale(low - room, high + room, tall - 44, 24);
       const most = Math.floor(0.3 * wide / 6.9), short = (note) => (note.length > most ? note.split(/[ ,]/)[0] : note);
       const words = Math.max(0, ...this.spec.series.flatMap((s) => (s.notes || []).map((note) => short(note).length)));
-      const cut = rows ? Math.min(...xs) > 0 : low - room > 0;
+      const cut = !rows && low - room > 0;
       const few = spec.x_ticks && spec.x_ticks.filter((_, i, all) => (all.length - 1 - i) % Math.ceil(all.length * 52 / wide) === 0);
       const x = scale(Math.min(...xs), Math.max(...xs), left + 12, wide - (rows ? 14 + 6.9 * words : 16), few);
       return { wide, tall, left, x, y, short, cut };
@@ -127,7 +127,7 @@
         const half = 3.4 * text.length, middle = Math.min(x.of(v), wide - half);
         node("text", { x: middle, y: tall - 26, "text-anchor": "middle" }, svg, text);
       }
-      const label = spec.x_label + (spec.rows && cut ? " (axis starts above 0)" : "");
+      const label = spec.x_label;
       const middle = Math.max(3.2 * label.length, Math.min((left + wide) / 2, wide - 3.2 * label.length));
       node("text", { x: middle, y: tall - 7, "text-anchor": "middle" }, svg, label);
       if (!spec.rows) {

@@ -82,9 +82,11 @@ def draw_chart(chart: Chart, path: Path, vector: bool = False) -> Path:
     for span in chart.windows:
         axes.axvspan(*span, color=WINDOW, lw=0, zorder=0)
         axes.text(span[0] + 0.05, 0.02, "event", color="0.35", transform=axes.get_xaxis_transform())
+    last = max((place for place, _ in chart.marks), default=0.0)
     for place, text in chart.marks:
         axes.axvline(place, color=GREY, ls=(0, (3, 2)), lw=1.2)
-        axes.text(place, 1.01, text, color="0.35", ha="center", transform=axes.get_xaxis_transform())
+        side = "left" if place == last else "right"
+        axes.text(place, 1.01, text, color="0.35", ha=side, transform=axes.get_xaxis_transform())
     for one in series:
         dash = (0, [float(part) / 2 for part in one.dash.split()]) if one.dash else "-"
         style: dict[str, Any] = {"ls": dash if one.line else "none", "marker": "o" if one.dots else None}
@@ -97,7 +99,7 @@ def draw_chart(chart: Chart, path: Path, vector: bool = False) -> Path:
         elif one.low is not None and one.high is not None:
             axes.fill_between(one.x, one.low, one.high, color=NAMED[one.color], alpha=0.2, lw=0)
         for x, y, note in zip(one.x, one.y, one.notes or (), strict=False):
-            end = x + 0.016 * np.ptp(axes.get_xlim()) * len(note)  # about where the words end
+            end = x + 0.03 * np.ptp(axes.get_xlim()) * len(note)  # about where the words end
             crossed = [place for place, _ in chart.marks if chart.rows and x <= place < end]
             axes.annotate(note, (max([x, *crossed]), y), (7, 0), textcoords="offset points", va="center")
     axes.set(xlabel=chart.x_label, ylabel=chart.y_label)
@@ -112,9 +114,8 @@ def draw_chart(chart: Chart, path: Path, vector: bool = False) -> Path:
         axes.invert_yaxis()
         if not any(one.bars for one in series):
             axes.grid(axis="y", color="0.9", lw=0.8)
+            axes.axvline(0.0, lw=0.0)  # zero is on the axis
         axes.margins(x=0.12)
-        if axes.get_xlim()[0] > 0:
-            axes.set_xlabel(f"{chart.x_label} (axis starts above 0)")
     if len(series) > 1:
         figure.legend(loc="outside lower center", ncols=min(3, len(series)))
     return save(figure, path, vector, dpi=110)
@@ -131,6 +132,8 @@ def plot_frontier(points: Sequence[Any], path: Path) -> Path:
     names = list(dict.fromkeys(point.mechanism for point in points))
     numbers = sorted({point.participants for point in points}, reverse=True)
     ticks = sorted({point.epsilon for point in points})
+    ticks = ticks if len(ticks) > 2 else [ticks[0] / 2, *ticks, ticks[-1] * 2]
+    low = min(85.0, *(p.public - 3.0 for p in points))  # scores far below the plan without data are not drawn
     size = (0.4 + 2.8 * len(names), 0.8 + 1.8 * len(cases))
     figure, grid = subplots(len(cases), len(names), figsize=size, sharex=True, sharey=True, squeeze=False)
     for row, case in zip(grid, cases, strict=True):
@@ -140,11 +143,12 @@ def plot_frontier(points: Sequence[Any], path: Path) -> Path:
                 line = [p for p in mine if p.participants == number]
                 about: dict[str, Any] = {"color": colour, "marker": "o", "ms": 3, "label": f"{number:,} participants"}
                 axes.plot([p.epsilon for p in line], [p.mean for p in line], **about)
+                axes.vlines([p.epsilon for p in line], [p.worst for p in line], [p.mean for p in line], color=colour)
+            axes.axhline(100.0, color=GREY, lw=1.0, label="optimum")
             axes.axhline(mine[0].public, color=BLACK, ls="--", lw=1.2, label="plan without data, ε = 0")
             axes.set_title(f"{name}, instance {case[0]}" + (f", κ = {-case[1]:g}" if case[1] else ""))
-        row[0].set_ylabel("score on the truth")
-    axes.set_ylim(min(85.0, *(p.public - 3.0 for p in points)), 101.0)  # what lies far below that plan is not drawn
-    axes.set_xscale("log")
+        row[0].set_ylabel(f"score: mean, down to worst\n(axis starts at {low:.0f})")
+    axes.set(ylim=(low, 101.0), xscale="log", xlim=(ticks[0] / 1.2, ticks[-1] * 1.2))
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
     for axes in grid[-1]:
@@ -168,13 +172,14 @@ def plot_regrets(rows: Sequence[Any], path: Path) -> Path:
         axes.barh(places, values, left=start, color=colour, hatch=hatch, edgecolor="white", label=part)
         right, left = right + np.maximum(values, 0.0), left + np.minimum(values, 0.0)
     for place, row in zip(places, rows, strict=True):
-        price = f"ε = {row.price}" if np.isfinite(row.epsilon) else "no ε"
-        axes.annotate(f" {row.score:.1f}, {price}", (right[place], place), va="center")
+        words = f"  {row.score:.1f}, ε = {row.price}"
+        axes.annotate(words, (max(right[place], row.total + row.error), place), va="center")
+    axes.errorbar([row.total for row in rows], places, xerr=[row.error for row in rows], fmt="k.", ms=3, lw=1.2)
     axes.set_yticks(places, [row.name for row in rows])
     axes.invert_yaxis()
     axes.axvline(0.0, color="0.4", lw=0.8)
-    words = f"score and ε at the bars; without data {rows[0].without_data:.1f}, ε = 0" if rows else ""
-    axes.set(xlabel=f"$ per load below the optimum ({words})")
-    axes.margins(x=0.25)
+    words = f"the plan without data scores {rows[0].without_data:.1f}" if rows else ""
+    axes.set(xlabel=f"$ per load below the optimum, ± standard error; beside it score and ε; {words}")
+    axes.margins(x=0.2)
     axes.legend(loc="lower right")
     return save(figure, path)

@@ -1,9 +1,8 @@
-r"""What a policy or an agent does to one event, in the units a utility reads.
+r"""The result of a policy or an agent, in the units of a utility company.
 
-**Score.** With :math:`R` the mean return, :math:`R_0` that of the uncontrolled
-ensemble and :math:`R^*` the optimum, :math:`100\,(R - R_0)/(R^* - R_0)`: 0 is
-uncontrolled, 100 optimal. `event_outcome` computes the outcome of a policy
-exactly; `dp_ensemble_env.agents.evaluate` plays an agent in its environment.
+**Score.** With :math:`R` the mean return, :math:`R_0` the uncontrolled return and :math:`R^*` the optimum, the score
+is :math:`100\,(R - R_0)/(R^* - R_0)`. `event_outcome` evaluates a policy exactly; `dp_ensemble_env.agents.evaluate`
+plays an agent in its environment.
 """
 
 from __future__ import annotations
@@ -39,24 +38,23 @@ _LINES = (
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Outcome:
-    """What a policy or an agent achieved; money in dollars per load, power and energy of the whole ensemble.
+    """The result of a policy or an agent; money in dollars per load, power and energy of the whole ensemble.
 
     Attributes
     ----------
     score, score_error : float
         0 = uncontrolled, 100 = optimum of the same environment, and its standard error.
     mean_return, standard_error, gap : float
-        Utility less discomfort, and the dollars by which it misses the optimum of the same start states.
+        Utility minus discomfort, its standard error, and its distance in dollars to the optimum from the same starts.
     discomfort, energy_cost : float
-        Divergence times the penalty, a design weight and no measured cost, and the bill at the energy
-        price (NaN without an event).
+        Divergence times the penalty (a design weight, not a measured cost), and the energy bill (NaN without an event).
     curtailment_kw, curtailed_peak_kw, curtailed_kwh : float
-        Power below the uncontrolled ensemble: mean over the event, at its uncontrolled peak, and as energy over the
-        event, which is what is delivered, 0 for doing nothing.
+        Power below the uncontrolled ensemble: mean over the event, at its uncontrolled peak, and the energy delivered
+        in the event, 0 for doing nothing.
     episodes, exact : int, bool
-        Episodes played, 0 if none was; and whether the numbers are exact rather than estimated.
+        Number of episodes played, and whether the numbers are exact rather than estimated.
     privacy : str
-        What making the policy or the agent revealed, in its own words.
+        Description of the private information that the policy or the agent used.
     power_kw : ndarray of shape (T + 1,)
         Mean power of the ensemble.
     """

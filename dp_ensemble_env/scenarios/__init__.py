@@ -96,7 +96,7 @@ names, remove, watchers = _REGISTRY.names, _REGISTRY.remove, _REGISTRY.watchers
 def register(
     name: str, factory: Callable[..., EnsembleModel], card: Card, participants: Callable[..., Any] | None = None
 ) -> None:
-    """Add a scenario of your own, under a name such as ``"pool-pumps"`` with the id ``dp_ensemble/PoolPumps-v0``.
+    """Register your own scenario; ``"pool-pumps"`` gets the id ``dp_ensemble/PoolPumps-v0``.
 
     See `Scenario`; equal seeds must give equal models.
     """
@@ -128,9 +128,9 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def make(name: str, *, instance: int = 0, split: str = "train", **overrides: Any) -> EnsembleModel:
-    """Make the model of a scenario, with settings of it as `overrides`.
+    """Make the model of a scenario; `overrides` are its settings.
 
-    `instance` numbers the instances of one of the disjoint `SPLITS`; equal numbers give equal models.
+    `instance` is a number within one of the disjoint `SPLITS`; equal numbers give equal models.
 
     Examples
     --------
@@ -168,11 +168,11 @@ def participants(
     instance: int = 0,
     split: str = "train",
 ) -> Fleet:
-    """Simulate `n` participants of a model or of a scenario by name, for experiments with mechanisms.
+    """Simulate `n` participants of a model, or of a scenario by name, for experiments with mechanisms.
 
-    Each lives `days` episodes under the default behaviour, nature and contexts that all participants share. With
-    `heterogeneity`, rows of each participant are drawn from Dir(heterogeneity · default): the smaller, the more they
-    differ. By default as the scenario says, and alike where it does not, or for a model.
+    Each participant lives through `days` episodes; all meet the same contexts. With `heterogeneity`, the rows of each
+    participant are drawn from Dir(heterogeneity · default): a smaller value makes participants differ more. By default
+    they differ as the scenario says; for a model, or if the scenario says nothing, they are alike.
     """
     import numpy as np
 

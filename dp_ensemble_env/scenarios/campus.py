@@ -125,8 +125,8 @@ def campus_event(
 ) -> EnsembleModel:
     """Build the default case study: a four-hour event on the synthetic campus.
 
-    18 quarter-hour decisions: 30 minutes of notice, and an event from 11:00 to 15:00 on 2 July 2018. The seed is that
-    of the synthetic building and of the ensemble's noise. `overrides` are fields of `DemandResponseEvent`
+    18 quarter-hour decisions: 30 minutes of notice, and an event from 11:00 to 15:00 on 2 July 2018. The seed fixes
+    the synthetic building and the ensemble's noise. `overrides` are fields of `DemandResponseEvent`
     (``start="14:00"``, ``incentive=0.5``, …) or of `EnsembleModel` (``initial=[17]``); a misspelt name is refused.
 
     Examples

@@ -55,7 +55,7 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class EventSettings:
-    """The event of campus-event or of your meter. What is not given is the scenario's."""
+    """The event of campus-event or of your meter. Options left out follow the scenario."""
 
     date: str | None = None
     """Day of the event (default for a meter: the first working day from 2 July in its last summer)."""

@@ -43,7 +43,7 @@ class Registry(Generic[T]):
         REGISTRIES.append(self)
 
     def names(self) -> tuple[str, ...]:
-        """All names, the built-in ones first."""
+        """Return all names, the built-in ones first."""
         return (*self._places, *(name for name in self._entries if name not in self._places))
 
     def added(self) -> dict[str, T]:

@@ -62,7 +62,7 @@ def test_ranges_hold_what_they_promise_on_the_samples(fleet):
     known = participants(replace(fleet, date=None)).used
     results = [backtest(series, event, own.day_settings()) for _, series, event, own in known]
     single, total = coverage(results), coverage(results, together=True)
-    for notice in ("day of", "day ahead"):
+    for notice in ("same day", "day ahead"):
         assert 85 <= single[notice] <= 95 and single[f"{notice}, hot days"] >= 80
         assert total[notice] >= 85 and total[f"{notice}, hot days"] >= 80
     # By hand: all test days of one meter against the range of each.

@@ -49,7 +49,7 @@ def test_the_noise_is_fresh_unless_a_seed_is_given(known):
     seeded = replace(gaussian, seed=3)
     one, two = (private_plan(known, 0.15, seeded) for _ in range(2))
     np.testing.assert_array_equal(one.total.forecast, two.total.forecast)
-    assert "differential privacy" in one.revealed[0] and "protects everything that one participant" in one.revealed[0]
+    assert "differential privacy" in one.revealed[0] and "Protects everything that one participant" in one.revealed[0]
 
 
 def test_numbers_are_those_of_a_load_that_behaves_as_released(known):

@@ -74,7 +74,7 @@ def test_the_table_shows_mean_and_worst():
         Point(0, 30.0, 1000, "gaussian", 1.0, 99.46, 98.9, 0.1, 97.14),
     ]
     headings, rows = frontier.table(points)
-    assert headings == ["instance", "κ", "mechanism", "ε", "ε = 0", "N = 100", "N = 1,000"]
+    assert headings == ["instance", "κ", "mechanism", "ε", "without data", "N = 100", "N = 1,000"]
     assert rows[0] == ["0", "30", "gaussian", "1", "97.1", "98.0 / 97.5", "99.5 / 98.9"]
 
 

@@ -39,7 +39,7 @@ def rows() -> list[Row]:
 
 def test_agents_are_grouped_by_what_they_knew_and_every_score_has_its_price(rows):
     headings, lines = tables(Standings(rows))["overall"]
-    assert headings[:5] == ["made with", "agent", "score", "without data", "ε"]
+    assert headings[:5] == ["knew", "agent", "score", "without data", "ε"]
     assert [line[:2] for line in lines] == [
         ["the truth", "good"], ["", "partial (1 of 2)"], ["a release", "good, k=50,floor=0.05"],
         ["other instances", "ppo, price"], ["nothing", "without-data"],

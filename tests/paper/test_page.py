@@ -66,7 +66,7 @@ def test_page_is_self_contained_and_says_how_it_was_made(reproduced):
     for words in ("quick run", "reproduce --quick", "Seed 0", f"numpy {np.__version__}", "no meter was read", "E13"):
         assert words in page, words
     assert "transitions come back as whole numbers, all of them right" in page
-    learned = re.search(r"Trained on the spot[^<]*Z-learning ([0-9.]+) after 2,000 steps", page)
+    learned = re.search(r"trained for this page[^<]*Z-learning ([0-9.]+) after 2,000 steps", page)
     assert learned and 50 < float(learned[1]) < 100
 
 

@@ -29,7 +29,7 @@ def test_the_limit_of_aggregate_power_is_said_where_it_is_met(campus):
     noise, stated, counted = DirichletMechanism(k=50, floor=0.05), PrivacyLedger(), PrivacyLedger()
     stated.release(noise, campus.default, rng=0, h=0.03)
     counted.release(noise, campus.default, rng=0, h=adjacency_from_counts(campus.counts, 1))
-    assert AGGREGATE_LIMIT in str(stated.statement())
+    assert AGGREGATE_LIMIT[1:] in str(stated.statement())
     for part in ("one building takes part in all of them", "publish it only if the counts may be public"):
         assert part in str(counted.statement())
 
@@ -38,13 +38,13 @@ def test_the_line_with_and_without_a_floor():
     line = str(PrivacyLedger(budget=(20.0, 1e-6)).record(PLAN, 0.03).statement())
     spent = PrivacyLedger().record(PLAN, 0.03).spent(1e-6)
     assert line.startswith(f"Privacy: ({spent:.4g}, 1e-06)-approximate differential privacy for 1 release at k=50")
-    for part in ("two entries by h=0.03", "all 2 drawn rows composed", "public support and floor 0.1"):
+    for part in ("two entries by h=0.03", "All 2 drawn rows compose", "public support and floor 0.1"):
         assert part in line
     assert f"{20 - spent:.4g} left" in line
     assert "\n" not in line and "seed" not in line and "Pólya" in line
     assert "one row of each matrix" in str(PrivacyLedger().record(PLAN, 0.03).statement(0.05, rows="parallel"))
     bare = PrivacyLedger().record(DirichletMechanism(50).event(DEFAULT), 0.03).statement()
-    assert "no guarantee (epsilon = infinity" in str(bare) and NO_FLOOR in str(bare) and bare.epsilon == math.inf
+    assert "no guarantee (epsilon = infinity" in str(bare) and NO_FLOOR[1:] in str(bare) and bare.epsilon == math.inf
     assert "nothing was released" in str(PrivacyLedger().statement())
 
 
@@ -54,11 +54,11 @@ def test_assumptions_are_said_when_they_are_made():
     for _ in range(2):
         ledger.release(mechanism("gaussian:epsilon=1"), FLEET, np.random.default_rng(0))
     line = str(ledger.statement())
-    assert TWO_UNITS not in line and BEFOREHAND not in line and "anyone who knows the seed can remove the noise" in line
+    assert TWO_UNITS[1:] not in line and BEFOREHAND[1:] not in line and "knows the seed can remove the noise" in line
     ledger.release(mechanism("laplace:epsilon=0.5"), FLEET, 0)
-    assert BEFOREHAND in str(ledger.statement()) and BEFOREHAND in ledger.statement().assumptions
-    assert TWO_UNITS not in str(ledger.statement())
-    assert TWO_UNITS in str(ledger.record(PLAN, 0.03).statement())
+    assert BEFOREHAND[1:] in str(ledger.statement()) and BEFOREHAND in ledger.statement().assumptions
+    assert TWO_UNITS[1:] not in str(ledger.statement())
+    assert TWO_UNITS[1:] in str(ledger.record(PLAN, 0.03).statement())
 
 
 @pytest.mark.parametrize("rng", [None, 0])
@@ -89,7 +89,7 @@ def test_a_card_without_a_guarantee_is_plain_json(tmp_path):
     content = json.loads(ledger.statement().save(tmp_path / "x.json")[1].read_text())
     assert content["epsilon"] == "infinity" and content["curve"][0][1] == "infinity"
     assert content["declared"] == ["Infinity is a text"]
-    assert "epsilon is infinite" in str(ledger.statement())
+    assert "ε = ∞" in str(ledger.statement())
 
 
 def test_what_one_dirichlet_release_would_guarantee():

@@ -312,9 +312,9 @@ def calibrate_k(
 ) -> float:
     """Return the largest concentration whose release of `rows` rows is (epsilon, delta)-private.
 
-    `h` is the adjacency of the mechanism's input: with a floor by mixing (1 − τ) times that of the data; `omega` is its
-    least entry. If no k reaches the target, as ε does not fall below a positive limit for k → 0, `UnreachableTarget` is
-    raised; `largest_k` returns None instead.
+    `h` is the adjacency of the mechanism's input (with a floor by mixing, (1 − τ) times the data's adjacency), `omega`
+    its least entry. Raises `UnreachableTarget` if no k reaches the target: as k → 0, ε tends to a positive limit.
+    `largest_k` returns None instead.
 
     >>> round(calibrate_k(0.479, 0.05, h=0.03, omega=0.1), 1)
     50.0

@@ -135,7 +135,7 @@ def worst_case_delta(epsilon: float, k: float, h: float, omega: float) -> float:
 
 
 def worst_case_epsilon(delta: float, k: float, h: float, omega: float) -> float:
-    """Exact ε at `delta`, in the worst case over rows whose entries are at least `omega`; without a floor infinite.
+    """Return the exact ε at `delta` of the worst row with entries of at least `omega`; infinite without a floor.
 
     >>> [round(worst_case_epsilon(0.05, k, h=0.03, omega=0.1), 3) for k in (50, 200)]
     [0.479, 1.398]
@@ -182,7 +182,7 @@ def adjacent_row(row: ArrayLike, i: int, j: int, h: float) -> FloatArray:
 
 
 def pair_delta(epsilon: float, row: ArrayLike, i: int, j: int, k: float, h: float) -> float:
-    """Exact δ at `epsilon` of one row and its neighbour (entry i down by h/2, entry j up), the larger direction."""
+    """Return the exact δ at `epsilon` of a row and its neighbour (entry i down by h/2, j up): the larger direction."""
     epsilon = check_in_range(epsilon, "epsilon", 0, math.inf)
     return float(np.exp(_log_pair_delta(epsilon, row, i, j, check_positive(k, "k"), h)))
 
@@ -273,8 +273,8 @@ def renyi_divergence(order: ArrayLike, k: float, h: float, omega: float, entries
 def theorem2_epsilon(k: float, h: float, omega: float, omega_bar: float, n_protected: int, delta: float) -> float:
     """Return the ε of Theorem 2 (corrected) at a fixed `delta`.
 
-    `n_protected` entries, the size of W, are at least `omega` each, and two of them move by h/2 in opposite directions;
-    the others add up to `omega_bar` at least. An output lies outside the good set with probability `delta`.
+    Each of the `n_protected` entries in W is at least `omega`, and two of them move by h/2 in opposite directions; the
+    other entries add up to at least `omega_bar`. An output lies outside the good set with probability `delta`.
 
     >>> [round(theorem2_epsilon(k, 0.03, 0.1, 0.1, 2, 0.05), 2) for k in (50, 200)]
     [4.07, 14.18]

@@ -39,10 +39,10 @@ kind, names, register, remove = _REGISTRY.__getitem__, _REGISTRY.names, _REGISTR
 
 
 def mechanism(spec: str | Mechanism) -> Mechanism:
-    """Make a mechanism from its name and, after a colon, its settings; a mechanism is returned as it is.
+    """Make a mechanism from its name and, after a colon, its settings; return a mechanism unchanged.
 
-    One that protects participants also takes ``participants`` and ``heterogeneity``, and then draws from so many
-    simulated ones of the model at hand.
+    With ``participants=1000`` a mechanism that protects participants draws from 1,000 simulated participants of the
+    model; ``heterogeneity`` says how much they differ.
 
     >>> mechanism("dirichlet:k=50,floor=0.05")
     DirichletMechanism(k=50.0, floor=0.05, h=None)

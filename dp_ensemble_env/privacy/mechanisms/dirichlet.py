@@ -195,7 +195,7 @@ class DirichletEvent(Event, type="dirichlet"):
         h = f"h={high:.4g}" if low == high else f"h={low:.4g} to {high:.4g}"
         entries = "any entries" if any(event.entries == "any" for event in events) else "two entries"
         most = max(int((event.moved >= 0).sum()) for event in events)
-        how = {"sequential": f"all {most} drawn rows composed", "parallel": "a unit touches one row of each matrix"}
+        how = {"sequential": f"all {most} drawn rows compose", "parallel": "a unit touches one row of each matrix"}
         least = min(event.floor for event in events)
         terms = [
             f"adjacent rows differ in {entries} by {h} in L1 distance",
@@ -236,9 +236,9 @@ def rounded(row: FloatArray, weight: int) -> list[int]:
 class DirichletMechanism(Mechanism):
     """Draw private copies of a transition matrix.
 
-    `k` is the concentration: larger is closer to the true matrix and less private. Every entry of the support is raised
-    to at least `floor`, without which no guarantee holds for all inputs. `h` is the adjacency of the true rows that a
-    draw is charged under, by default that of the ledger; it does not change the draw.
+    With a larger concentration `k` a copy is closer to the true matrix and less private. Every entry of the support is
+    raised to at least `floor`; without a floor no guarantee holds for all inputs. `h` is the adjacency of the true rows
+    under which a draw is charged, by default the ledger's; it does not change the draw.
     """
 
     name: ClassVar[str] = "dirichlet"

@@ -37,10 +37,10 @@ reproduce: $(VENV)/.demo ## Make the paper's figures and check its claims; write
 	$(BIN)/dp-ensemble reproduce --output runs/reproduction $(REPRODUCE_ARGS)
 
 test: $(VENV)/.dev ## Run the test suite but for the slow tests
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" $(PYTEST_ARGS)
 
 test-slow: $(VENV)/.dev ## Run the slow tests: statistics with many draws, and installation from the built wheel
-	$(BIN)/python -m pytest -n auto --dist worksteal -m slow $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -m slow $(PYTEST_ARGS)
 
 # Another Numba throws away what ours has compiled, so it has a place of its own.
 test-lowest: $(LOWEST)/.done ## Run part of the tests with the lowest versions declared

@@ -256,11 +256,12 @@ def diff(before: Path, after: Path) -> int:
     written = [{key.split("/")[0] for keys in one.values() for key in keys} for one in (old, new)]
     tally: dict[tuple[str, str], Counter[str]] = {}
     for kind in old:
-        for key in sorted({*old[kind], *new[kind]}):
+        first, second = old.get(kind, {}), new.get(kind, {})
+        for key in sorted({*first, *second}):
             if not all(key.split("/")[0] in sections for sections in written):
                 continue  # a file may hold some sections only
-            one, two = old[kind].get(key, "missing"), new[kind].get(key, "missing")
-            equal = key in old[kind] and key in new[kind] and same(kind, one, two)
+            one, two = first.get(key, "missing"), second.get(key, "missing")
+            equal = key in first and key in second and same(kind, one, two)
             what = "same" if equal else "changed" if "missing" not in (one, two) else "only in one file"
             tally.setdefault((key.split("/")[0], kind), Counter())[what] += 1
             if not equal:

@@ -191,10 +191,11 @@ v{card.version} is the first.
 def _difficulty(name: str, board: Board, noises: Mapping[str, float]) -> str:
     """Say what is missing to 100 without each kind of knowledge, and how noisy a return is."""
     _, rows = hard(board, noises)
-    feedback, memory, data, noise, ppo = next(rest for first, *rest in rows if first == name)
+    feedback, memory, data, noise, gain, ppo = next(rest for first, *rest in rows if first == name)
+    represented = "" if gain == "–" else f"; PPO gains {gain} by signals instead of prices"
     return (
         f"Points missing [on test instances](../leaderboard.md): feedback {feedback}, memory or shares {memory}, data "
-        f"{data}, PPO {ppo}; noise {noise}."
+        f"{data}, PPO {ppo}; noise {noise}{represented}."
     )
 
 

@@ -68,7 +68,10 @@ class Leaderboard:
         """Compute what is missing, write the results file, and show it."""
         from dp_ensemble_env.experiments import leaderboard_page
 
-        self.place.check()
+        place = self.place
+        place.check()
+        if place.jobs is None and place.backend == "local":
+            place = replace(place, jobs=2)
         if self.page is not None:
             check_writable(self.page)
         planned, supplies = self.protocol()
@@ -86,7 +89,7 @@ class Leaderboard:
                 if self.summary_only:
                     rows = [row for cell in planned if (row := store.load(cell)) is not None]
                 else:
-                    rows = compute(planned, store, self.place, supplies)
+                    rows = compute(planned, store, place, supplies)
             except ClusterLostError as error:
                 print(f"dp-ensemble leaderboard: {error}; finished rows are kept.", file=sys.stderr)
                 return 3

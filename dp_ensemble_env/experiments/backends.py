@@ -43,7 +43,7 @@ class Place:
     """Where cells are computed."""
 
     jobs: int | None = None
-    """Cells at a time on this machine: one unless given, with Ray all cores."""
+    """Cells at a time on this machine (default: one, for the leaderboard two; with Ray all cores)."""
     backend: Literal["local", "ray"] = "local"
     """Compute on this machine, or on a Ray cluster."""
     address: str | None = None

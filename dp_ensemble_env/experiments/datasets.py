@@ -273,7 +273,7 @@ def store(
     namespace, _, title = dataset_id.rpartition("/")
     with tempfile.TemporaryDirectory(dir=root, prefix=".making-") as hidden:
         with minari_folder(Path(hidden)), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".* is set to None")  # author, permanent link and such
+            warnings.simplefilter("ignore", UserWarning)  # author, permanent link and such are not given
             exact = {"ref_min_score": low, "ref_max_score": high, "num_episodes_average_score": 0}
             dataset = minari.create_dataset_from_buffers(
                 dataset_id,

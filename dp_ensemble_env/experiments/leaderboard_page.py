@@ -44,8 +44,8 @@ LEFT = -10
 FIGURE = "images/leaderboard.png"
 #: The page, with places for what is computed.
 TEMPLATE = Path(__file__).with_name("leaderboard.md")
-BOUND_NAMES = {"best-price": "best constant", "open-loop": "open loop", "blind": "memoryless"}
-MEASURES = ("feedback", "memory or shares", "data", "noise")
+BOUND_NAMES = {"best-price": "best constant", "open-loop": "open loop", "blind": "memoryless or blind"}
+MEASURES = ("feedback", "memory or shares", "data", "noise", "representation")
 
 
 class Entry(NamedTuple):
@@ -273,7 +273,9 @@ def hard(board: Board, noises: Mapping[str, float]) -> Table:
 
     columns = [short("open-loop", BOUNDS), short("blind", BOUNDS), short("without-data", OPEN)]
     columns.append([noises.get(name, math.nan) for name in board.scenarios])
-    ppo = board.scores(board.find("ppo", OPEN))
+    ppo, price = (board.scores(board.find(*what)) for what in (("ppo", OPEN), ("ppo, price", STUDY)))
+    gains = {n: statistics.interval(ppo[n][:3]).value - statistics.interval(price[n]).value for n in price if n in ppo}
+    columns.append([gains.get(name, math.nan) for name in board.scenarios])
     shortfall = [100.0 - statistics.interval(ppo[name]).value if name in ppo else math.nan for name in board.scenarios]
     shown = zip(board.scenarios, *columns, shortfall, strict=True)
     rows = [[name, *(number_text(value, 1) for value in values)] for name, *values in shown]
@@ -329,7 +331,7 @@ def missing(board: Board) -> str:
     agents = ", ".join(f"`{agent}` {count}" for agent, count in gone.most_common())
     return (
         f"**{gone.total():,} of {len(board.planned):,} cells are missing**, so this page is incomplete: {agents}. "
-        "`dp-ensemble leaderboard --list` counts them again."
+        "Compute them with `dp-ensemble leaderboard`."
     )
 
 

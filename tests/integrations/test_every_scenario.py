@@ -1,9 +1,11 @@
-"""Every scenario in Minari, TorchRL, Stable-Baselines3 and a comparison: by its id and nothing else."""
+"""Every id through each adapter, and every scenario in Minari and Stable-Baselines3 by its id and nothing else."""
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.cli.main import main
+from dp_ensemble_env.envs import functional
 
 NAMES = scenarios.BUILT_IN
 POPULATIONS = ("mean-field", 100, "single")
@@ -42,26 +45,57 @@ def test_minari_stores_and_replays_a_scenario(name: str, own_folder: Path, monke
     assert scores["standard"] == pytest.approx(100, abs=5 if scenarios.make(name).context is not None else 1e-3)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_torchrl_rolls_a_scenario_out(name: str) -> None:
-    torchrl = importlib.import_module("torchrl.envs")
-    population = POPULATIONS[NAMES.index(name) % 3]
-    for mode in ("price", "discrete", "tilt"):
-        env_id = f"dp_ensemble_env:{scenarios.environment_id(name, mode)}"
-        env = torchrl.GymEnv(env_id, population=population)
-        if mode == "price":
-            torchrl.check_env_specs(env, seed=0)
-        env.set_seed(5)
-        rollout = env.rollout(200)
-        twin = gymnasium.make(env_id, population=population)
-        horizon = twin.unwrapped.model.horizon  # type: ignore[attr-defined]
-        assert rollout.batch_size == (horizon,)
-        assert rollout["next", "terminated"].flatten().tolist() == [False] * (horizon - 1) + [True]
-        assert not rollout["next", "truncated"].any()
-        assert rollout["observation"].shape[-1] == twin.observation_space.shape[0]  # type: ignore[index]
-    native = {"vectorization_mode": "vector_entry_point", "population": population, "autoreset_mode": "SAME_STEP"}
-    vector = gymnasium.make_vec(f"dp_ensemble_env:{scenarios.environment_id(name)}", num_envs=3, **native)
-    assert torchrl.GymWrapper(vector).rollout(5).batch_size == (3, 5)
+def _gymnasium(env_id: str) -> Iterator[Any]:
+    envs = gymnasium.make_vec(env_id, 2, vectorization_mode="vector_entry_point")
+    yield envs.reset(seed=0)[0]
+    yield envs.step(envs.action_space.sample())[:2]
+
+
+def _stable_baselines3(env_id: str) -> Iterator[Any]:
+    from dp_ensemble_env.envs.sb3 import EnsembleVecEnv
+
+    envs = EnsembleVecEnv(2, env_id)
+    yield envs.reset()
+    yield envs.step(np.array([envs.action_space.sample()] * 2))[:2]
+
+
+def _torchrl(env_id: str) -> Iterator[Any]:
+    env = importlib.import_module("torchrl.envs").GymEnv(env_id)
+    rollout = env.rollout(2)
+    yield rollout["observation"]
+    yield rollout["next", "observation"], rollout["next", "reward"]
+
+
+def _tianshou(env_id: str) -> Iterator[Any]:
+    envs = importlib.import_module("tianshou.env").DummyVectorEnv([lambda: gymnasium.make(env_id)] * 2)
+    yield envs.reset()[0]
+    yield envs.step(np.array([envs.action_space[0].sample()] * 2))[:2]
+
+
+def _minari(env_id: str) -> Iterator[Any]:
+    env = importlib.import_module("minari").DataCollector(gymnasium.make(env_id))
+    yield env.reset()[0][None]
+    observation, reward, *_ = env.step(env.action_space.sample())
+    yield observation[None], reward
+
+
+def _functional(env_id: str) -> Iterator[Any]:
+    env = gymnasium.make(env_id)
+    params, rng = functional.make(env.unwrapped), np.random.default_rng(0)
+    state, observation = functional.reset(params, rng)
+    yield observation[None]
+    _, observation, reward, *_ = functional.step(params, state, env.action_space.sample(), rng)
+    yield observation[None], reward
+
+
+@pytest.mark.parametrize("adapter", [_gymnasium, _stable_baselines3, _torchrl, _tianshou, _minari, _functional])
+@pytest.mark.parametrize("env_id", [one for one in gymnasium.registry if one.startswith("dp_ensemble/")])
+def test_every_id_goes_through_every_adapter(env_id: str, adapter: Callable[[str], Iterator[Any]]) -> None:
+    first, (second, reward) = adapter(env_id)
+    size = gymnasium.spec(env_id).make().observation_space.shape[-1]  # type: ignore[index]
+    for observation in (first, second):
+        assert observation.shape[-1] == size and 0 <= float(observation.min()) <= float(observation.max()) <= 1
+    assert bool(np.isfinite(np.asarray(reward)).all())
 
 
 @pytest.mark.parametrize("name", NAMES)

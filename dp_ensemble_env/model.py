@@ -43,6 +43,7 @@ from dp_ensemble_env.tools.validation import (
     check_stochastic,
     clock,
     minutes,
+    option,
 )
 
 FloatArray = NDArray[np.float64]
@@ -362,8 +363,8 @@ class EnsembleModel:
         if "penalty" not in self.public_fields:
             raise ValueError(
                 f"the discomfort penalty of {self.discomfort_penalty:.4g} was computed from private readings, so "
-                "nothing built on it may be handed out; state the penalty (penalty=...), or declare it to be public: "
-                "public_fields=['penalty']."
+                f"nothing built on it may be handed out; state it with {option('penalty')}, or in "
+                "Python declare it to be public: public_fields=['penalty']."
             )
         if "utility" not in self.public_fields and (self.event is None or not self.is_plain):
             raise ValueError(
@@ -374,13 +375,10 @@ class EnsembleModel:
     def override(self, **changes: Any) -> EnsembleModel:
         """Return a copy with some fields changed; a misspelt name is refused.
 
-        The counts were observed with the old default: with another one they
-        are dropped, unless `counts` are given, too.
+        The counts were observed with the old default: with another one they are dropped, unless `counts` are given too.
         """
-        known = list(self.__dataclass_fields__)
         for name in changes:
-            if name not in known:
-                raise ValueError(f"EnsembleModel has no field {name!r}; the fields are {', '.join(known)}.")
+            check_choice(name, "field of EnsembleModel", self.__dataclass_fields__)
         if "default" in changes:
             changes.setdefault("counts", None)
         return replace(self, **changes)

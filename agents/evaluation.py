@@ -84,7 +84,7 @@ def evaluate(agent: Agent, env: Any, episodes: int | None = None, seed: int = 0)
         played = player.play_several(total)
     else:
         played = player.play(core.model, total)
-    loads, weights = core.model.buildings, played.returns.weights
+    loads, weights = core.model.loads, played.returns.weights
     return summarise(
         core.model,
         returns=played.returns,

@@ -51,7 +51,7 @@ FloatArray = NDArray[np.float64]
 DECLARABLE = ("levels", "utility", "penalty", "initial", "baseline", "notes")
 #: Fields that are public always; what is neither here nor declarable never leaves.
 ALWAYS_PUBLIC = (
-    *("buildings", "times", "nature", "context", "coupling", "spread_start", "shares_shown", "tilt_scale"),
+    *("loads", "times", "nature", "context", "coupling", "spread_start", "shares_shown", "tilt_scale"),
     *("guess", "support", "ties", "axes", "scenario"),
 )
 
@@ -71,13 +71,13 @@ class EnsembleModel:
     too, (T or 1, c, n, m).
     """
     power_kw: FloatArray = field(repr=False)
-    """Power of one building at each level, (n,)."""
+    """Power of one load at each level, (n,)."""
     utility: FloatArray = field(repr=False)
-    """Aggregator's utility in dollars per building, (T + 1, n) or, with `context`, (T + 1, c, n)."""
+    """Aggregator's utility in dollars per load, (T + 1, n) or, with `context`, (T + 1, c, n)."""
     discomfort_penalty: float
-    """Dollars per building and nat of divergence from the default."""
-    buildings: int = 100
-    """How many buildings the ensemble has (for totals only)."""
+    """Dollars per load and nat of divergence from the default."""
+    loads: int = 100
+    """How many loads the ensemble has (for totals only)."""
     initial: Any = field(default=None, repr=False)
     """A distribution over the states, floats (n,), or start states, integers, equally likely then; by default all."""
     times: Any = field(default=None, repr=False)
@@ -137,7 +137,7 @@ class EnsembleModel:
             "power_kw": power,
             "utility": utility,
             "discomfort_penalty": check_positive(self.discomfort_penalty, "discomfort_penalty"),
-            "buildings": check_count(self.buildings, "buildings"),
+            "loads": check_count(self.loads, "loads"),
             "initial": as_start(self.initial, n),
             "times": check_times(times, horizon),
             "notes": _as_notes(self.notes),
@@ -183,7 +183,7 @@ class EnsembleModel:
         power: Any,
         event: DemandResponseEvent | None = None,
         *,
-        buildings: int = 100,
+        loads: int = 100,
         discomfort_penalty: float = 15.0,
         public: Iterable[str] = (),
         **reading: Any,
@@ -191,7 +191,7 @@ class EnsembleModel:
         """Build the control problem of an event from a meter series.
 
         `power` is a PowerSeries, or kW with stamps at the starts of the intervals, `times`; it is averaged to the step
-        of the event, by default that of 2 July 2018. It is one building, of which `buildings` synthetic copies are
+        of the event, by default that of 2 July 2018. It is one building, of which `loads` synthetic copies are
         made, or with ``profile="aggregate"`` their aggregate. Further arguments are those of
         `dp_ensemble_env.chain.estimate.series_fields`: `times`, `step`, `profile`, `n_states`,
         `on_unvisited`, `season`, `exclude`, `holidays` and `rng`. All is computed from the series; `public` names what
@@ -202,11 +202,11 @@ class EnsembleModel:
         say why.
         """
         return cls(
-            buildings=buildings,
+            loads=loads,
             discomfort_penalty=discomfort_penalty,
             # Utility and penalty follow from arguments and the levels.
             public_fields=("utility", "penalty", *_as_declaration(public, "public")),
-            **series_fields(power, event, buildings=buildings, **reading),
+            **series_fields(power, event, loads=loads, **reading),
         )
 
     def __repr__(self) -> str:
@@ -214,7 +214,7 @@ class EnsembleModel:
         facts = [
             f"{self.n_states:,} levels",
             f"{self.horizon} step{'s' * (self.horizon > 1)} of {step} from {start}",
-            f"{self.buildings:,} building{'s' * (self.buildings > 1)}",
+            f"{self.loads:,} load{'s' * (self.loads > 1)}",
             f"${self.discomfort_penalty:g} per nat",
             *([] if self.context is None else [f"{self.n_contexts} contexts"]),
             *([] if self.coupling is None else [f"coupled by a {self.coupling.kind}"]),
@@ -299,7 +299,7 @@ class EnsembleModel:
     @property
     def fingerprint(self) -> str:
         """Short hash of the whole content, to tell two models apart. It depends on private data: do not publish."""
-        digest = hashlib.sha256(repr((self.discomfort_penalty, self.buildings, self.default.shape)).encode())
+        digest = hashlib.sha256(repr((self.discomfort_penalty, self.loads, self.default.shape)).encode())
         arrays = [self.default, self.power_kw, self.utility, self.initial, self.times.astype("int64")]
         if not self.is_plain or self.spread_start:
             arrays += [np.array(self.spread_start), self.nature]

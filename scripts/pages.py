@@ -153,7 +153,7 @@ import dp_ensemble_env, gymnasium
 env = gymnasium.make("{identity}")
 ```
 
-- **Episode**: {model.horizon} decisions of {60 * model.step_hours:g} minutes, {model.buildings:,} loads
+- **Episode**: {model.horizon} decisions of {60 * model.step_hours:g} minutes, {model.loads:,} loads
 {_item("States", card.states)}
 {_item("Private", card.private)}
 {_item("Sources", card.sources)}

@@ -61,7 +61,7 @@ def private_model(seen: NDArray[Any] = COUNTS, **changes: Any) -> EnsembleModel:
     """Everything that comes from data is a canary; the levels are declared public."""
     event, power = DemandResponseEvent().timeline(BASELINE), np.array([1.0, 2.0, 3.0, 4.0])
     fields = {"default": seen / seen.sum(axis=1, keepdims=True), "power_kw": power, "utility": event.utility(power)}
-    fields |= {"discomfort_penalty": 5.0, "buildings": 30, "initial": INITIAL, "event": event, "counts": seen}
+    fields |= {"discomfort_penalty": 5.0, "loads": 30, "initial": INITIAL, "event": event, "counts": seen}
     fields |= {"notes": [NOTE]}
     return EnsembleModel(**{**fields, **changes})
 
@@ -98,7 +98,7 @@ def canaries(model: EnsembleModel) -> dict[str, NDArray[Any]]:
         "default": model.default[model.default > 0],
         "logs": np.log(model.default[model.default > 0]),
         "initial": np.concatenate([INITIAL, np.cumsum(INITIAL)[:-1] / INITIAL.sum()]),
-        "baseline": np.concatenate([BASELINE, BASELINE / model.buildings]),
+        "baseline": np.concatenate([BASELINE, BASELINE / model.loads]),
         "counts": np.concatenate([COUNTS[COUNTS > 0], DECISIONS.ravel()]),
         "adjacency": np.unique(H.h),
     }

@@ -37,7 +37,7 @@ GOOD = {
         ({"utility": np.zeros((2, 4))}, "utility must have shape"),
         ({"utility": [[0, 0], [0, np.nan]]}, r"utility\[1, 1\] is nan"),
         ({"discomfort_penalty": 0.0}, "discomfort_penalty"),
-        ({"buildings": 0}, "buildings"),
+        ({"loads": 0}, "loads"),
         ({"initial": [0.5, 0.6]}, "sum 1.1"),
         ({"initial": [5]}, "states are 0"),
         ({"times": ["2018-01-01T00:00"] * 4}, "equal steps"),

@@ -69,7 +69,7 @@ import matplotlib.pyplot as plt
 figure, axes = plt.subplots(figsize=(5, 3), layout="constrained")
 for name in ("uncontrolled", "standard"):
     outcome = evaluate(make_agent(name, env), env)
-    axes.plot(np.arange(len(outcome.power_kw)) / 4, outcome.power_kw / env.unwrapped.model.buildings, label=name)
+    axes.plot(np.arange(len(outcome.power_kw)) / 4, outcome.power_kw / env.unwrapped.model.loads, label=name)
 axes.axvspan(2, 3, color="0.9")
 axes.set(xlabel="hours (shaded: expensive)", ylabel="mean power, kW", ylim=(0, 80))
 axes.legend()

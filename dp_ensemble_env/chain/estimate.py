@@ -31,7 +31,7 @@ def series_fields(
     power: Any,
     event: DemandResponseEvent | None,
     *,
-    buildings: int,
+    loads: int,
     times: ArrayLike | None = None,
     step: Any = None,
     profile: str = "building",
@@ -50,13 +50,13 @@ def series_fields(
     event = DemandResponseEvent() if event is None else event
     check_instance(event, DemandResponseEvent, "event")
     check_choice(profile, "profile", ("building", "aggregate"))
-    buildings = check_count(buildings, "buildings")
+    loads = check_count(loads, "loads")
     stamps, values, step = _series(power, times, step)
     check_event_day(event, stamps, getattr(power, "source", ""))
     stamps, values, step = resample(stamps, values, step, event.step)
-    notes = [_what_results_are_for(profile, buildings, metered=hasattr(power, "kw"))]
+    notes = [_what_results_are_for(profile, loads, metered=hasattr(power, "kw"))]
     if profile == "building":
-        values = ensemble(values, buildings, rng=rng)
+        values = ensemble(values, loads, rng=rng)
     exclude, holidays = as_days(exclude, "exclude"), as_days(holidays, "holidays")
     chain = estimate_chain(
         values, n_states, times=stamps, step=step, on_unvisited=on_unvisited, season=season, exclude=exclude
@@ -68,7 +68,7 @@ def series_fields(
     except TooFewDays as error:
         notes.append(f"There is no customer baseline: {error}")
     timeline = event.timeline(baseline)
-    power_kw = chain.power / buildings
+    power_kw = chain.power / loads
     return dict(
         default=chain.default,
         power_kw=power_kw,
@@ -81,13 +81,13 @@ def series_fields(
     )
 
 
-def _what_results_are_for(profile: str, buildings: int, metered: bool) -> str:
+def _what_results_are_for(profile: str, loads: int, metered: bool) -> str:
     if profile == "building":
-        copies = "one noisy copy" if buildings == 1 else f"{buildings} noisy copies"
-        added = "" if buildings == 1 else " added up"
+        copies = "one noisy copy" if loads == 1 else f"{loads} noisy copies"
+        added = "" if loads == 1 else " added up"
         return f"Results are for {copies} of the metered building{added}, not for the building itself."
     if metered:  # an array may be anything, the synthetic campus for instance
-        return f"Results are for the metered load itself; figures per building divide it by {buildings}."
+        return f"Results are for the metered load itself; figures per load divide it by {loads}."
     return ""
 
 

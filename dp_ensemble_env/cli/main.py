@@ -219,7 +219,8 @@ def unboxed(text: str) -> str:
     their help indented further, the first option is the closest.
     """
     lines = [re.sub(r"\x1b\[[\d;]*m", "", line)[2:].rstrip(" │|") for line in text.splitlines()[1:]]  # after the title
-    sections = [one.splitlines() for one in re.split(r"^[-+─╰╯]+$", "\n".join(lines), flags=re.MULTILINE) if one.strip()]
+    parts = re.split(r"^[-+─╰╯]+$", "\n".join(lines), flags=re.MULTILINE)
+    sections = [part.splitlines() for part in parts if part.strip()]
     wrong, *more = sections[:-1] or [["the options cannot be read"]]
     end = wrong.index("", 1) if "" in wrong[1:] else len(wrong)
     said = [[line for line in wrong[:end] if not line.startswith(" " * 8)]]

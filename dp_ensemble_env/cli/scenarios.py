@@ -124,7 +124,7 @@ def card(name: str) -> list[tuple[str, str]]:
         ("story", about.story),
         ("states", about.states),
         ("contexts", "" if model.context is None else model.context.words),
-        ("size", f"{facts}, {model.buildings} loads"),
+        ("size", f"{facts}, {model.loads} loads"),
         ("private", about.private),
         ("sources", about.sources),
         ("environment", scenarios.environment_id(name)),

@@ -67,7 +67,7 @@ def cost_of_privacy(
     samples: int = 1000,
     rng: np.random.Generator | int | None = None,
 ) -> FloatArray:
-    """Return the cost of privacy at every time and state, (T, [c,] n), in dollars per building.
+    """Return the cost of privacy at every time and state, (T, [c,] n), in dollars per load.
 
     `k` is the concentration of the Dirichlet noise; with an infinite `k` there is no noise and no cost. ``"average-…"``
     deploys the averaged policy, ``"release"`` a policy computed from one release, in expectation over the release; the

@@ -172,7 +172,7 @@ def hold(room: FloatArray, energy: float) -> FloatArray:
 
 
 def _course(name: str, day: MeteredDay, price: float) -> Course:
-    path, loads, steps = day.path, day.model.buildings, len(day.in_event)
+    path, loads, steps = day.path, day.model.loads, len(day.in_event)
     in_event = np.append(day.in_event, np.zeros(len(path.kw) - steps, dtype=bool))
     shed = np.zeros(len(path.kw))
     shed[in_event] = hold((path.kw - day.floor_kw)[in_event], shed_energy(day, price))
@@ -192,7 +192,7 @@ def _total(courses: list[Course], days: dict[str, MeteredDay]) -> tuple[Course, 
     forecast, setpoint = (np.sum([getattr(one, name) for one in courses], axis=0) for name in ("forecast", "setpoint"))
     baselines = [course.baseline for course in courses if course.baseline is not None]
     baseline = np.sum(baselines, axis=0) if len(baselines) == len(courses) else None
-    errors, loads = shared_days([day.path for day in days.values()], [day.model.buildings for day in days.values()])
+    errors, loads = shared_days([day.path for day in days.values()], [day.model.loads for day in days.values()])
     if len(courses) == 1:
         error, energy = first.error, first.error_kwh
     elif len(errors) < LEAST_SHARED:
@@ -230,7 +230,7 @@ def _price_for(days: dict[str, MeteredDay], target_kw: float) -> float:
         raise ValueError(f"the power to shed must be a positive number of kW, got {target_kw:g}.")
 
     def shed(price: float) -> float:
-        return float(sum(shed_energy(d, price) / d.in_event.sum() * d.model.buildings for d in days.values()))
+        return float(sum(shed_energy(d, price) / d.in_event.sum() * d.model.loads for d in days.values()))
 
     most = shed(HIGHEST_PRICE)
     if most < target_kw:

@@ -109,7 +109,7 @@ def _model(matrix: FloatArray, power: FloatArray, event: DemandResponseEvent, re
         power_kw=power,
         utility=reference.utility(power),
         discomfort_penalty=1.0,
-        buildings=1,
+        loads=1,
         initial=stationary(matrix),
         event=reference,
     )

@@ -156,7 +156,7 @@ class Renderer:
 
     def _trace(self, scene: Scene) -> None:
         model, event, limit = scene.model, scene.model.event, scene.limit
-        baseline = None if event is None or event.baseline_kw is None else event.baseline_kw / model.buildings
+        baseline = None if event is None or event.baseline_kw is None else event.baseline_kw / model.loads
         others = [] if baseline is None else [baseline]
         others += [] if limit is None else [limit[1]]
         shown = np.concatenate([scene.power_kw, scene.default_power_kw, *others])

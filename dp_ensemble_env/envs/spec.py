@@ -65,7 +65,7 @@ def _model_numbers(model: EnsembleModel) -> Numbers:
     event, context, coupling = model.event, model.context, model.coupling
     arrays = ("default", "power_kw", "utility", "initial", "nature", "tilt_scale", "guess")
     found: Numbers = {name: getattr(model, name).tolist() for name in arrays if getattr(model, name) is not None}
-    for name in ("discomfort_penalty", "buildings", "spread_start", "shares_shown", "scenario"):
+    for name in ("discomfort_penalty", "loads", "spread_start", "shares_shown", "scenario"):
         found[name] = getattr(model, name)
     found |= {"times": _stamps(model.times), "event": None, "public_fields": list(model.public_fields)}
     if event is not None:

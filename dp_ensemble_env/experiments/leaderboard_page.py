@@ -345,9 +345,7 @@ def figure(board: Board, path: Path) -> Path:
     shown.reverse()
     with look():
         picture, axes = subplots(figsize=(5.2, 2.0 + 0.19 * len(shown)))  # letters that a telephone can show
-        for y, entry in enumerate(shown):
-            if isinstance(entry, str):
-                continue
+        for y, entry in ((y, entry) for y, entry in enumerate(shown) if isinstance(entry, Entry)):
             value, low, high = statistics.interval(board.scores(entry))
             color, mark = (BLUE, "o") if entry.track == PRIVATE else (ORANGE, "s")
             if high < LEFT:
@@ -359,10 +357,10 @@ def figure(board: Board, path: Path) -> Path:
         for x, names in lines(board).items():
             axes.axvline(x, color=GREY, ls="--", lw=1, zorder=0)
             axes.text(x, len(shown) - 0.2, f"{names}: {x:.0f}", color=GREY, **place)
-        labels = [f"knew {entry}:" if isinstance(entry, str) else entry.source for entry in shown]
+        labels = [f"knew {row}:" if isinstance(row, str) else row.source for row in shown]
         axes.set(yticks=range(len(shown)), yticklabels=labels, xlim=(LEFT, 103), ylim=(-0.7, len(shown) - 0.3))
-        for label, entry in zip(axes.get_yticklabels(), shown, strict=True):
-            label.set_fontweight("bold" if isinstance(entry, str) else "normal")
+        for label, row in zip(axes.get_yticklabels(), shown, strict=True):
+            label.set_fontweight("bold" if isinstance(row, str) else "normal")
         axes.set_xticks(range(0, 101, 20))
         said = "score: 0 = uncontrolled, 100 = optimum; with 95 % intervals\nsquare: open track, circle: private"
         cut = f"hollow: cells are missing; the axis is cut at −{-LEFT}, arrows: lower scores"

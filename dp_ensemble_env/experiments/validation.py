@@ -169,7 +169,7 @@ def make_plan(problem: Problem, name: str) -> Plan:
 # ------------------------------------------------------------------ simulation
 def loads_of(model: EnsembleModel, population: str) -> int:
     """Return the number of loads of a population, 0 for the mean field."""
-    return {"mean-field": 0, "loads": model.buildings, "single": 1}[population]
+    return {"mean-field": 0, "loads": model.loads, "single": 1}[population]
 
 
 def chance(model: EnsembleModel, population: str) -> bool:

@@ -48,7 +48,7 @@ fact, of_row = partial(claim, set_up=True), partial(claim, row=True)
 # ------------------------------------------------------------------ set-up
 @fact("buildings", "VI", "100 synthetic buildings, each within ±10 % of the original", "100, ±10 %")
 def _buildings(study: Study) -> Judged:
-    number, within = study.data.model.buildings, study.deviation
+    number, within = study.data.model.loads, study.deviation
     cases = {"the number": number == 100, "the noise": within <= 0.1 + 1e-9}
     return f"{number}, ±{v.percent(within)}", v.judge_statement(cases)
 
@@ -86,7 +86,7 @@ def _length(study: Study) -> Judged:
 @fact("level", "VI-1", "row 18 stands for 32.1 MW", "row 18, 32.1 MW", row=True)
 def _level(study: Study) -> Judged:
     state = study.the_row.state
-    megawatts = study.data.model.power_kw[state] * study.data.model.buildings / 1e3
+    megawatts = study.data.model.power_kw[state] * study.data.model.loads / 1e3
     verdict = v.judge_setting(megawatts, 32.1, "a fact of the paper's meter, not of this one", 0.05)
     remark = ": the campus was scaled to this" if study.data.slug == "campus" else ""
     return f"row {state + 1}, {megawatts:.1f} MW", verdict.plus(remark)

@@ -87,7 +87,7 @@ def series_data(series: PowerSeries, slug: str, title: str, origin: str, date: s
     season = SUMMER if select_days(day, season=SUMMER).all() else None
     aggregate = ensemble(series.kw, BUILDINGS, rng=0)
     readings: dict[str, Any] = {"times": series.times, "step": series.step, "season": season}
-    model = EnsembleModel.from_series(aggregate, event, profile="aggregate", buildings=BUILDINGS, **readings)
+    model = EnsembleModel.from_series(aggregate, event, profile="aggregate", loads=BUILDINGS, **readings)
     provenance = f"{origin}; {len(series):,} intervals of {series.step.astype(int) / 60:g} minutes, "
     provenance += f"{series.missing:,} of them missing. It stands for one building, of which {BUILDINGS} noisy copies "
     provenance += f"are added up. Event on {date}, steps of {event.step_minutes} minutes."

@@ -68,7 +68,7 @@ def _charts(game: Game) -> dict[str, Chart]:
     lines = [Series(name, clock, empty, color=color, dash=dash) for name, (color, dash) in _LOOKS.items()]
     if game.model.coupling is not None:
         lines.append(Series("asked", clock, empty, color="black", dash="2 3"))
-    unit = f"power of a load (mean of {game.model.buildings:,}), kW"
+    unit = f"power of a load (mean of {game.model.loads:,}), kW"
     known = "$ per kWh, as far as one knows now"
     market = [Series("market", clock, empty, color="black")]
     return {

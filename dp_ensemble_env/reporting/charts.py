@@ -102,7 +102,7 @@ def power_chart(model: EnsembleModel, title: str, series: Sequence[Series]) -> C
         if model.event.baseline_kw is not None:
             baseline = (model.event.baseline_kw / 1e3).tolist()
             lines.append(Series("customer baseline", clock.tolist(), baseline, color="grey", dash="2 3"))
-    whose = f"mean power of {model.buildings} loads, MW"
+    whose = f"mean power of {model.loads} loads, MW"
     about: dict[str, Any] = {"clock": True, "windows": windows, "x_ticks": hour_ticks(clock), "unit": " MW"}
     return Chart(title, "hour of the day (end of the interval)", whose, lines, **about)
 

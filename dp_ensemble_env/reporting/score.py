@@ -113,8 +113,8 @@ def event_outcome(model: EnsembleModel, policy: Any) -> Outcome:
         model,
         returns=Returns(np.array([achieved]), np.array([low]), np.array([high]), np.ones(1)),
         discomfort=model.discomfort_penalty * float((rho[:-1] * divergence).sum()),
-        power_kw=model.buildings * mean_power(model, rho),
-        uncontrolled_kw=model.buildings * mean_power(model, idle),
+        power_kw=model.loads * mean_power(model, rho),
+        uncontrolled_kw=model.loads * mean_power(model, idle),
     )
 
 
@@ -153,7 +153,7 @@ def tenths(model: EnsembleModel, policy: Any) -> Tenths:
     ends = np.concatenate([[0.0], np.cumsum(weights[order])])
     low, high = np.arange(10)[:, None] / 10 * ends[-1], np.arange(1, 11)[:, None] / 10 * ends[-1]
     part = np.clip(np.minimum(high, ends[1:]) - np.maximum(low, ends[:-1]), 0.0, None)
-    kwh = model.buildings * part
+    kwh = model.loads * part
     return Tenths(kwh @ free.ravel()[order], kwh @ (free - use).ravel()[order], kwh @ paid.ravel()[order])
 
 
@@ -214,7 +214,7 @@ def summarise(
     event, hours = model.event, model.step_hours
     window = _window(model)
     saved = uncontrolled_kw - power_kw
-    energy = np.nan if event is None else float(event.energy_price[1:] @ power_kw[1:]) * hours / model.buildings
+    energy = np.nan if event is None else float(event.energy_price[1:] @ power_kw[1:]) * hours / model.loads
     return Outcome(
         score=value,
         score_error=score_error,

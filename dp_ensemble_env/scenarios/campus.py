@@ -118,7 +118,7 @@ def campus_event(
     seed: int = 0,
     *,
     n_states: int = 20,
-    buildings: int = 100,
+    loads: int = 100,
     discomfort_penalty: float = 15.0,
     event: DemandResponseEvent | None = None,
     **overrides: Any,
@@ -132,22 +132,22 @@ def campus_event(
     Examples
     --------
     >>> model = campus_event()
-    >>> model.n_states, model.horizon, round(model.power_kw[17] * model.buildings)
+    >>> model.n_states, model.horizon, round(model.power_kw[17] * model.loads)
     (20, 18, 32100)
     """
     event_fields = {name: overrides.pop(name) for name in list(overrides) if name in _EVENT_FIELDS}
     if event is not None and event_fields:
         raise ValueError(f"give either event= or its fields ({', '.join(event_fields)}), not both.")
-    known = (*_EVENT_FIELDS, "default", "power_kw", "utility", "initial", "times", "n_states", "buildings")
+    known = (*_EVENT_FIELDS, "default", "power_kw", "utility", "initial", "times", "n_states", "loads")
     for name in overrides:
         check_choice(name, "setting of campus_event", (*known, "discomfort_penalty", "seed"))
     reading = _reading(seed, n_states)
     model = EnsembleModel.from_series(
-        campus_aggregate(seed, check_count(buildings, "buildings")),
+        campus_aggregate(seed, check_count(loads, "loads")),
         DemandResponseEvent(**event_fields) if event is None else event,
         **reading,
         profile="aggregate",
-        buildings=buildings,
+        loads=loads,
         discomfort_penalty=discomfort_penalty,
         holidays=HOLIDAYS,
         public=DECLARABLE,  # a synthetic campus, and the paper published its levels

@@ -114,7 +114,7 @@ class DaySettings:
 
 
 def campus_day(
-    seed: int = 0, *, buildings: int = 100, discomfort_penalty: float = 150.0, **overrides: Any
+    seed: int = 0, *, loads: int = 100, discomfort_penalty: float = 150.0, **overrides: Any
 ) -> EnsembleModel:
     """Build a day on the synthetic campus: 24 hourly decisions, an event in the afternoon and its rebound.
 
@@ -127,7 +127,7 @@ def campus_day(
     changes = {name: overrides.pop(name) for name in list(overrides) if name in fields}
     settings = replace(DaySettings.draw(check_count(seed, "seed", 0)), **changes)
     data = _data(settings.campus, settings.warmth)
-    line = settings.timeline(data.day, buildings * data.usual_kw)
+    line = settings.timeline(data.day, loads * data.usual_kw)
     power = (data.chain.power[:, None] + RECOVERY * DEBT_KWH * np.arange(DEBTS)).ravel()
     utility = line.utility(power)
     utility[-1] -= settings.night_price * np.tile((1.0 - RECOVERY) * DEBT_KWH * np.arange(DEBTS), LEVELS)
@@ -139,7 +139,7 @@ def campus_day(
         power_kw=power,
         utility=utility,
         discomfort_penalty=discomfort_penalty,
-        buildings=buildings,
+        loads=loads,
         initial=np.kron(data.start, np.eye(DEBTS)[0]),
         event=line,
         notes=(

@@ -79,12 +79,12 @@ TEXTBOOK = behaviour(np.full(NEED, 0.5), 0.86)
 
 
 def depot(
-    seed: int = 0, *, discomfort_penalty: float = 1.0, buildings: int = 10_000, shown: str = "gate", **overrides: Any
+    seed: int = 0, *, discomfort_penalty: float = 1.0, loads: int = 10_000, shown: str = "gate", **overrides: Any
 ) -> EnsembleModel:
     """Build one night of ten thousand vans, 16:00 to 6:00 in half hours.
 
     The seed draws the waves and, apart from them, the drivers' habits. Observations show the latest news from the gate,
-    or with ``shown="all"`` all of them. `overrides` are fields of `EnsembleModel`, whose buildings are vans here.
+    or with ``shown="all"`` all of them. `overrides` are fields of `EnsembleModel`.
     """
     check_choice(shown, "shown", ("gate", "all"))
     public, private = streams("depot", seed)
@@ -110,7 +110,7 @@ def depot(
         overrides,
         default=default,
         coupling=Coupling.tracking(bought, MISS),
-        buildings=buildings,
+        loads=loads,
         times=clock_times("2024-11-12", 16.0, STEP_HOURS, HORIZON),
         tilt_scale=np.full(HORIZON, TILT_SCALE),
         guess=TEXTBOOK,

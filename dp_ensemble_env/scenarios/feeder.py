@@ -119,11 +119,11 @@ class Habits:
 TEXTBOOK = Habits(51.7, 7.5, 0.7)
 
 
-def feeder(seed: int = 0, *, discomfort_penalty: float = 0.1, buildings: int = 100, **overrides: Any) -> EnsembleModel:
+def feeder(seed: int = 0, *, discomfort_penalty: float = 0.1, loads: int = 100, **overrides: Any) -> EnsembleModel:
     """Build one cold morning of a street of water heaters, 4:00 to 12:00 in steps of ten minutes.
 
-    The seed draws the morning and, apart from it, how heaters are set. `overrides` are fields of `EnsembleModel`, whose
-    buildings are homes with one heater here.
+    The seed draws the morning and, apart from it, how heaters are set. `overrides` are fields of
+    `EnsembleModel`.
     """
     public, private = streams("feeder", seed)
     morning, habits = Morning.draw(public), Habits.draw(private)
@@ -137,7 +137,7 @@ def feeder(seed: int = 0, *, discomfort_penalty: float = 0.1, buildings: int = 1
         utility=_utility(),
         power_kw=np.repeat([0.0, ELEMENT_KW], len(TEMPERATURES)),
         discomfort_penalty=discomfort_penalty,
-        buildings=buildings,
+        loads=loads,
         # as textbook heaters are spread after a quiet night: nobody's data are in it
         initial=settled(guess, nature[:1], np.eye(len(guess))[9], 200),
         times=times,

@@ -162,7 +162,7 @@ def metered_day(
         power_kw=levels,
         utility=np.zeros((horizon + 1, len(levels))),
         discomfort_penalty=1.0,
-        buildings=settings.loads,
+        loads=settings.loads,
         initial=path.start(levels),
         event=line,
         # The utility holds the forecast, and a penalty that is not stated is calibrated on the readings.

@@ -87,9 +87,7 @@ def clockwork() -> FloatArray:
     return np.asarray(np.kron(np.eye(len(MODES)), ahead).astype(float))
 
 
-def pool_pumps(
-    seed: int = 0, *, discomfort_penalty: float = 0.1, buildings: int = 1000, **overrides: Any
-) -> EnsembleModel:
+def pool_pumps(seed: int = 0, *, discomfort_penalty: float = 0.1, loads: int = 1000, **overrides: Any) -> EnsembleModel:
     """Build one day of a thousand pumps in half hours.
 
     The seed draws the day and, apart from it, the programmes. `overrides` are fields of `EnsembleModel`.
@@ -108,7 +106,7 @@ def pool_pumps(
         utility=np.broadcast_to(utility, (HORIZON + 1, *utility.shape)),
         power_kw=power,
         discomfort_penalty=discomfort_penalty,
-        buildings=buildings,
+        loads=loads,
         # as textbook pumps are spread in the long run: nobody's data are in it
         initial=settled(guess, [nature], np.full(len(guess), 1.0 / len(guess)), 1000),
         times=clock_times("2018-07-02", 0.0, STEP_HOURS, HORIZON),

@@ -184,7 +184,7 @@ class ProblemSettings(ForecastSettings, MeterSettings, EventSettings, ModelSetti
         return values
 
     def _model_fields(self) -> dict[str, Any]:
-        return _given(n_states=self.levels, buildings=self.loads, discomfort_penalty=self.penalty)
+        return _given(n_states=self.levels, loads=self.loads, discomfort_penalty=self.penalty)
 
     def _from_scenario(self) -> Problem:
         if self.scenario in scenarios.BUILT_IN and self.scenario not in WITH_EVENT:
@@ -244,7 +244,7 @@ class ProblemSettings(ForecastSettings, MeterSettings, EventSettings, ModelSetti
             exclude=self.exclude,
             holidays=named_holidays(self.holidays, series.times),
             public=["levels"],  # declared by whoever runs a command on a meter; start states and baseline are not
-            **{"buildings": 1, **self._model_fields()},
+            **{"loads": 1, **self._model_fields()},
         )
 
 

@@ -136,9 +136,9 @@ def rooms(outdoors: float) -> FloatArray:
 
 
 def thermostats(
-    seed: int = 0, *, discomfort_penalty: float = 0.4, buildings: int = 1000, **overrides: Any
+    seed: int = 0, *, discomfort_penalty: float = 0.4, loads: int = 1000, **overrides: Any
 ) -> EnsembleModel:
-    """Build one afternoon and evening of a thousand homes (`buildings`), 10:00 to 22:00 in quarter hours.
+    """Build one afternoon and evening of a thousand homes (`loads`), 10:00 to 22:00 in quarter hours.
 
     The seed draws the day and, apart from it, the owners' habits. `overrides` are fields of `EnsembleModel`.
     """
@@ -160,7 +160,7 @@ def thermostats(
         utility=_utility(day, spot),
         power_kw=np.repeat(MODE_KW, len(TEMPERATURES)),
         discomfort_penalty=discomfort_penalty,
-        buildings=buildings,
+        loads=loads,
         # as textbook homes are spread after a morning of fair weather: nobody's data are in it
         initial=settled(guess, nature[:1, 1], np.eye(len(guess))[5], 200),
         times=times,

@@ -79,9 +79,7 @@ class Habits:
 TEXTBOOK = Habits(CLEANING, RESTING, 1.0)
 
 
-def tracking(
-    seed: int = 0, *, discomfort_penalty: float = 0.5, buildings: int = 1000, **overrides: Any
-) -> EnsembleModel:
+def tracking(seed: int = 0, *, discomfort_penalty: float = 0.5, loads: int = 1000, **overrides: Any) -> EnsembleModel:
     """Build one day of a thousand pool pumps that follow a signal, in half hours from midnight.
 
     The seed draws the signal and the start and, apart from them, how owners run their pumps. `overrides` are fields of
@@ -101,7 +99,7 @@ def tracking(
         utility=np.zeros((HORIZON + 1, 2 * MEMORY)),
         power_kw=power,
         discomfort_penalty=discomfort_penalty,
-        buildings=buildings,
+        loads=loads,
         initial=initial,
         times=clock_times("2018-05-15", 0.0, STEP_HOURS, HORIZON),
         tilt_scale=np.full(HORIZON, TILT_SCALE),

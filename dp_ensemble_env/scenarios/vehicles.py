@@ -181,10 +181,8 @@ def garage(day: Day, hour: float) -> FloatArray:
     return out.reshape(len(CHOICES) * levels, len(PLACES) * levels)
 
 
-def vehicles(
-    seed: int = 0, *, discomfort_penalty: float = 0.5, buildings: int = 1000, **overrides: Any
-) -> EnsembleModel:
-    """Build one day of a thousand cars (`buildings`), noon to noon in half hours.
+def vehicles(seed: int = 0, *, discomfort_penalty: float = 0.5, loads: int = 1000, **overrides: Any) -> EnsembleModel:
+    """Build one day of a thousand cars (`loads`), noon to noon in half hours.
 
     The seed draws the day and, apart from it, the owners' habits. `overrides` are fields of `EnsembleModel`.
     """
@@ -203,7 +201,7 @@ def vehicles(
         utility=_utility(day, power),
         power_kw=power,
         discomfort_penalty=discomfort_penalty,
-        buildings=buildings,
+        loads=loads,
         # as textbook cars are spread at noon after a week: nobody's data are in it
         initial=settled(guess, nature, np.full(len(guess), 1.0 / len(guess)), 7),
         times=clock_times("2018-03-12", FIRST_HOUR, STEP_HOURS, HORIZON),

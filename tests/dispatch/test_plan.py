@@ -31,7 +31,7 @@ def test_the_energy_is_that_of_the_optimal_policy_and_the_response(days, plan):
 
 def test_one_shed_is_held_from_start_to_end(days, plan):
     for course, day in zip(plan.participants, days.values(), strict=True):
-        shed = (course.forecast - course.setpoint) / day.model.buildings
+        shed = (course.forecast - course.setpoint) / day.model.loads
         assert (shed[~course.in_event] == 0).all()
         inside, room = shed[course.in_event], (day.path.kw - day.floor_kw)[course.in_event]
         at_floor = np.isclose(inside, np.maximum(room, 0.0))

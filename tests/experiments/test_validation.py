@@ -49,7 +49,7 @@ def test_a_release_is_what_the_policies_are_validated_on(problem, campus):
 @pytest.mark.parametrize("name", ["campus-day", "spot", "feeder"])
 def test_what_is_compared_on_other_models(name):
     """Contexts where there are any; no costs where a coupling makes them depend on luck."""
-    model = scenarios.make(name).override(buildings=5)
+    model = scenarios.make(name).override(loads=5)
     report = validation.validate(validation.Problem(model, samples=20, episodes=150), ("standard", "taylor"))
     assert report.agrees
     compared = {(c.population, c.quantity) for c in report.comparisons}
@@ -60,7 +60,7 @@ def test_what_is_compared_on_other_models(name):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_random_models_agree(seed):
-    problem = validation.Problem(random_model(seed).override(buildings=7), None, 40.0, 20, seed, 300)
+    problem = validation.Problem(random_model(seed).override(loads=7), None, 40.0, 20, seed, 300)
     report = validation.validate(problem)
     assert report.agrees and not report.not_applicable  # every policy applies, the expansion too
 

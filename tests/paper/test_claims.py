@@ -126,7 +126,7 @@ def test_every_claim_can_come_out_otherwise(study):
 
     model = study.data.model
     later = replace(model.event, times=model.event.times + np.timedelta64(86400, "s"))
-    moved = turned(discomfort_penalty=10.0, times=later.times, event=later, buildings=50)
+    moved = turned(discomfort_penalty=10.0, times=later.times, event=later, loads=50)
     turns(moved, NOT_REPRODUCIBLE="penalty date level", SHAPE="buildings")
     short = replace(model.event, in_event=model.event.in_event & (np.arange(model.horizon + 1) > 3))
     turns(turned(event=short), CONTRADICTED="event")

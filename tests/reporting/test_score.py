@@ -37,7 +37,7 @@ def test_uncontrolled_outcome_by_hand(campus):
     assert found.curtailed_kwh == found.curtailed_peak_kw == found.curtailment_kw == 0.0
     hours = campus.step_hours
     bill = sum(campus.event.energy_price[t] * found.power_kw[t] for t in range(1, campus.horizon + 1))
-    assert found.energy_cost == pytest.approx(bill * hours / campus.buildings)
+    assert found.energy_cost == pytest.approx(bill * hours / campus.loads)
 
 
 @pytest.mark.parametrize("scenario", ["campus-event", "thermostats", "call"])
@@ -59,10 +59,10 @@ def test_tenths_are_what_loads_that_start_there_give(scenario):
     rows.sort(key=lambda row: -row[0])
     ends, middle = np.cumsum([row[3] for row in rows]), (np.arange(10_000) + 0.5) / 10_000
     dealt = np.array(rows)[np.searchsorted(ends / ends[-1], middle), :3].reshape(10, 1000, 3).mean(axis=1)
-    found = np.array(tenths(model, policy)).T / model.buildings * 10
+    found = np.array(tenths(model, policy)).T / model.loads * 10
     most = np.abs(dealt).max(axis=0)
     np.testing.assert_allclose(found / most, dealt / most, atol=2e-3)
-    assert found[:, 1].sum() / 10 * model.buildings == pytest.approx(event_outcome(model, policy).curtailed_kwh)
+    assert found[:, 1].sum() / 10 * model.loads == pytest.approx(event_outcome(model, policy).curtailed_kwh)
 
 
 def event_power(model, policy):

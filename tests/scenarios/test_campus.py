@@ -22,8 +22,8 @@ def test_matrix_is_as_irregular_as_real_ones(seed):
 
 
 def test_overrides_reach_the_event_and_the_model():
-    model = campus_event(start="14:00", end="18:00", incentive=0.5, initial=[7], n_states=10, buildings=10)
-    assert model.n_states == 10 and model.buildings == 10
+    model = campus_event(start="14:00", end="18:00", incentive=0.5, initial=[7], n_states=10, loads=10)
+    assert model.n_states == 10 and model.loads == 10
     assert str(model.times[0]) == "2018-07-02T13:30:00"
     assert model.initial[7] == 1.0
     assert model.utility[-1, 0] == pytest.approx(-0.637 * model.power_kw[0] / 4)

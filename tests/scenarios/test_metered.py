@@ -87,7 +87,7 @@ def test_commands_build_the_same_problem(tmp_path):
     settings = ProblemSettings(meter=str(tmp_path / "office.csv"), stamp="start", date="2024-08-14")
     model = settings.build().model
     direct = metered_day(settings.read(), settings.event(settings.read()), DaySettings(holidays=("us",))).model
-    assert model.fingerprint == direct.fingerprint and model.buildings == 1
+    assert model.fingerprint == direct.fingerprint and model.loads == 1
     pooled = ProblemSettings(**{**vars(settings), "dynamics": "pooled"}).build().model
     assert pooled.default.ndim == 2 and model.default.ndim == 3
 

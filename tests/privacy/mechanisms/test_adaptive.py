@@ -226,7 +226,7 @@ def test_a_clipped_vector_has_at_most_norm_one_to_the_last_bit(length, size):
 def test_no_query_moves_with_what_is_not_declared(model, fleet, recorded):
     tape, replay = recorded
     hidden = model.override(
-        default=np.roll(model.default, 1, axis=0), notes=("secret",), buildings=7, event=None, tilt_scale=None
+        default=np.roll(model.default, 1, axis=0), notes=("secret",), loads=7, event=None, tilt_scale=None
     )
     for before, after in zip(tape.sums, replay(fleet, hidden), strict=True):
         assert_array_equal(before, after)

@@ -28,7 +28,7 @@ POWER = 100 + np.arange(TIMES.size) % 7
 CORE = {"utility": MODEL.utility, "discomfort_penalty": 3.0}
 
 # A good call of each public function; the test spoils one parameter at a time, also one that is not given here.
-SMALL = {"n_states": 5, "buildings": 3}
+SMALL = {"n_states": 5, "loads": 3}
 DRAWN = {"k": 5.0, "samples": 3, "rng": 0}
 CALLS = {
     "solve": (dpe.solve, {"log_kernel": lsmdp.log_probabilities(MODEL.default), **CORE}),
@@ -102,7 +102,7 @@ SERIES = PowerSeries(
     [
         (
             scenarios.make("spot"),
-            "EnsembleModel(13 levels, 48 steps of 15 min from 2024-05-14 06:00, 100 buildings, $12 per nat, "
+            "EnsembleModel(13 levels, 48 steps of 15 min from 2024-05-14 06:00, 100 loads, $12 per nat, "
             "3 contexts)",
         ),
         (SERIES, "PowerSeries('hall.csv', 4 intervals of 15 min, 2018-06-02 00:00 to 2018-06-02 01:00, 1 missing)"),

@@ -332,12 +332,12 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
         return super().encode_policy(policy_t, now, dtype, self.context if context is None else context)
 
     def render(self) -> Any:
-        """Draw the present state: an array (rgb_array), text (ansi), or a window (human)."""
+        """Draw the current state: an array (rgb_array), text (ansi), or a window (human)."""
         frames = self._frames(self.render_mode)
         return frames[0] if frames else None
 
     def scene(self) -> Scene:
-        """Return what there is to see now, before anything is drawn; power and rewards are kept with a render mode."""
+        """Return the data of the current picture; power and rewards are recorded only with a render mode."""
         return self._batch.scene(0)
 
     def close(self) -> None:

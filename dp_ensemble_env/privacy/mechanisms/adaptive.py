@@ -80,7 +80,7 @@ class AdaptiveEvent(GaussianEvent, type="adaptive"):
     problem: str
 
     def stream_key(self) -> dict[str, Any]:
-        """Return what is hashed into the stream of a seeded draw; frozen, see `Event.stream_key`."""
+        """Return the fields hashed into the stream of a seeded draw; frozen, see `Event.stream_key`."""
         return {**super().stream_key(), "problem": self.problem}
 
     @classmethod

@@ -55,11 +55,11 @@ class LaplaceMechanism(NoisySums):
 
     @staticmethod
     def tail(probability: float) -> float:
-        """Return how many deviations, √2 scales each, a Laplace variate exceeds with twice this probability."""
+        """Return how many deviations (√2 scales) a Laplace variate exceeds with twice this probability."""
         return math.log(1.0 / probability) / math.sqrt(2.0)
 
     def scale(self, event: Any) -> float:
-        """Return the scale of the noise on each sum; that of published noise covers whole numbers of the grid."""
+        """Return the scale of the noise on each sum; published noise lies on a grid, which the scale covers."""
         if event.seeding != "os-entropy":
             return self.sensitivity / self.epsilon
         return math.ceil(self.sensitivity * GRID) / GRID / self.epsilon * (1.0 + 1e-12)

@@ -265,7 +265,7 @@ class DirichletMechanism(Mechanism):
         """Describe a draw from a matrix; only its support is read, which counts as public.
 
         The support is the nonzero entries unless it is declared; h and entries are the adjacency, by default the
-        mechanism's own (`DirichletEvent.under`). A fleet is pooled, with at most `clip` decisions of each participant in
+        mechanism's (`DirichletEvent.under`). A fleet is pooled, with at most `clip` decisions of each participant in
         a row (`Fleet.chain`); the adjacency is then one participant.
         """
         h = self.h if h is None else h

@@ -188,14 +188,13 @@ class EnsembleModel:
 
         `power` is a PowerSeries, or kW with stamps at the starts of the intervals, `times`; it is averaged to the step
         of the event, by default that of 2 July 2018. It is one building, of which `buildings` synthetic copies are
-        made, or with ``profile="aggregate"`` their aggregate. Further arguments are those of
-        `dp_ensemble_env.chain.estimate.series_fields`: `times`, `step`, `profile`, `n_states`,
-        `on_unvisited`, `season`, `exclude`, `holidays` and `rng`. All is computed from the series; `public` names what
-        is public knowledge, of ``"levels"``, ``"initial"``, ``"baseline"``, ``"notes"``.
+        made, or with ``profile="aggregate"`` their aggregate. Further arguments belong to
+        `dp_ensemble_env.chain.estimate.series_fields`: `times`, `step`, `profile`, `n_states`, `on_unvisited`, `season`,
+        `exclude`, `holidays` and `rng`. Everything is computed from the series; `public` lists the fields that are
+        public knowledge, from ``"levels"``, ``"initial"``, ``"baseline"``, ``"notes"``.
 
-        `initial` says where similar days of the series were when control begins; without such a day all states are
-        equally likely. Without ten complete similar days before the event there is no customer baseline, and `notes`
-        say why.
+        `initial` holds the states of similar days when control begins; without such a day all states are equally
+        likely. Without ten complete similar days there is no customer baseline, and `notes` say why.
         """
         return cls(
             buildings=buildings,

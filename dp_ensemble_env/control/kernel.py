@@ -1,4 +1,4 @@
-"""A kernel on its nonzeros, and the optimal control of a problem: what `lsmdp` takes and returns."""
+"""The input and output of `lsmdp`: a kernel on its nonzeros, and the optimal control of a problem."""
 
 from __future__ import annotations
 

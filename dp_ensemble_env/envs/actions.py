@@ -180,7 +180,7 @@ def _by_time(model: EnsembleModel, like: FloatArray) -> FloatArray:
 
 # ------------------------------------------------------------------ between tilts and actions
 def tilts_of(chosen: ActionMode, model: EnsembleModel, actions: ArrayLike) -> FloatArray:
-    """Return the tilts (T, [c,] m) in nats that actions (T, [c,] d) stand for."""
+    """Return the tilts (T, [c,] m) in nats for actions (T, [c,] d)."""
     numbers = np.asarray(actions, float)
     if chosen.tilt:
         scaled: FloatArray = numbers * _by_time(model, numbers)

@@ -290,7 +290,7 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
         return info
 
     def _tell_more(self, info: dict[str, Any], values: list[float]) -> None:
-        """Add what not every environment tells."""
+        """Add the info that only some environments have."""
         if self.model.context is not None:
             info["context"] = int(self.model.context.shown[self.context])
         if self._coupled:
@@ -316,7 +316,7 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
 
     @property
     def default_occupancy(self) -> FloatArray:
-        """What the shares would be expected to be by now had nobody interfered (in the contexts that came up)."""
+        """Expected shares of uncontrolled loads in the same contexts, float64."""
         return self._batch.default_occupancy(0)
 
     @property

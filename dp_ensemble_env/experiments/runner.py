@@ -270,7 +270,7 @@ def failure(problem: BaseException) -> dict[str, Any]:
 
 
 def lost(cell: Cell, reason: str) -> Row:
-    """Return the row of a cell whose process died with it."""
+    """Return the row of a cell whose process died."""
     return Row(cell=cell, error={"type": "WorkerDied", "message": reason, "traceback": []})
 
 

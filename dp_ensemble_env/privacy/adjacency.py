@@ -8,8 +8,8 @@ participant owns at most `c` of them, taking these away gives :math:`q = (C_b - 
     p - q = \frac{c}{N_b - c}\left(\frac{r}{c} - p\right), \qquad
     \|p - q\|_1 \le \frac{2c}{N_b - c}\left(1 - \frac{c}{N_b}\right) = \frac{2c}{N_b} = h_b ,
 
-because :math:`p \ge r/N_b` entry by entry. Taking a participant away moves *every* entry of the row a little, not two
-of them, so the guarantee that goes with this adjacency is the one for ``entries="any"`` (see `divergence`).
+because :math:`p \ge r/N_b` entry by entry. Removing a participant changes *every* entry of the row a little, not only
+two, so this adjacency needs the guarantee for ``entries="any"`` (see `divergence`).
 
 **The limit of the aggregate-power chain** (E14). In a chain estimated from the *sum* of all buildings' power, a single
 building may move any number of transitions, and the level edges too. So a guarantee with ``h = 0.03`` protects *a

@@ -26,9 +26,9 @@ COLOURS = 48
 
 
 def check_suffix(path: Path) -> None:
-    """Refuse a file that is no moving picture."""
+    """Refuse a file that is not a GIF."""
     if path.suffix.lower() != ".gif":
-        raise ValueError(f"{path} must end in .gif to become an animation.")
+        raise ValueError(f"{path} must end in .gif.")
 
 
 def animate(

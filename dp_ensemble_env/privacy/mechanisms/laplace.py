@@ -27,11 +27,11 @@ class LaplaceEvent(FleetEvent, type="laplace"):
 
     @property
     def cost(self) -> float:
-        """What OpenDP must prove of a published draw: ε."""
+        """The ε that OpenDP must prove for a published draw."""
         return self.epsilon
 
     def losses(self) -> Losses:
-        """Return one loss, as one draw covers all rows: Laplace, or of a published draw the proven ε."""
+        """Return one loss for all rows: Laplace, or for a published draw the proven ε."""
         return Losses.of({PureLoss(self.epsilon) if self.seeding == "os-entropy" else LaplaceLoss(self.epsilon): 1})
 
     @classmethod

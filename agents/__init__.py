@@ -1,6 +1,6 @@
 """Controllers of the ensemble, planned and learned: one registry.
 
-Everything here obeys Stable-Baselines3's ``predict``. Agents are made by name with `make_agent` and scored with
+All agents have Stable-Baselines3's ``predict``. Agents are made by name with `make_agent` and scored with
 `evaluate`; the modules that need PyTorch are imported when one of their agents is asked for.
 """
 

@@ -23,7 +23,7 @@ Core = EnsembleEnv | EnsembleVectorEnv
 
 @runtime_checkable
 class Agent(Protocol):
-    """Anything with Stable-Baselines3's ``predict``: its models, and every agent of this package."""
+    """An object with Stable-Baselines3's ``predict``: its models, and every agent of this package."""
 
     def predict(
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
@@ -91,13 +91,13 @@ Factory = Callable[..., Agent]
 
 @dataclass(frozen=True)
 class Kind:
-    """How agents of one name are made."""
+    """The factory of the agents of one name."""
 
     make: Factory
-    """``make(env, **settings) -> agent``. One that learns takes ``steps`` and ``seed`` among its settings."""
+    """``make(env, **settings) -> agent``; a learner accepts the settings ``steps`` and ``seed``."""
     learns: bool = False
-    """Whether making it means training it: then it can be trained by name (`dp_ensemble_env.agents.train.train`), and
-    is trained once, not anew on every instance that it is scored on."""
+    """Whether making the agent trains it. A learner can be trained by name (`dp_ensemble_env.agents.train.train`), once
+    for all instances that it is scored on."""
 
     def takes(self, setting: str) -> bool:
         """Tell whether `make` has a setting of that name, such as ``"release"``."""
@@ -143,7 +143,7 @@ def register_agent(name: str, *, learns: bool = False) -> Callable[[Factory], Fa
 
 
 def agent_kind(name: str) -> Kind:
-    """Return how the agents called `name` are made."""
+    """Return the factory of the agents called `name`."""
     return _REGISTRY[name]
 
 

@@ -33,14 +33,14 @@ Factory = Callable[[EnsembleEnv], Agent]
 
 @dataclass(frozen=True, eq=False)
 class SplitOutcome:
-    """Scores over the instances of a split, and over the training instances beside them."""
+    """Scores on the instances of a split and on the training instances."""
 
     scenario: str
     split: str
     scores: FloatArray
     """Shape (1, instances): 0 = uncontrolled, 100 = optimum, each instance against its own."""
     training: FloatArray | None = None
-    """The same on training instances; None if the split is that of the training, or it was not asked for."""
+    """Scores on training instances; None if the split is ``"train"`` or no gap was requested."""
 
     @property
     def score(self) -> Interval:
@@ -49,7 +49,7 @@ class SplitOutcome:
 
     @property
     def gap(self) -> Interval | None:
-        """How far the training instances score above those of the split; near zero where an agent generalises."""
+        """Score on training instances minus score on the split; near zero if the agent generalises."""
         return None if self.training is None else difference(self.training, self.scores)
 
     def __repr__(self) -> str:
@@ -100,9 +100,9 @@ def evaluate_split(
 ) -> SplitOutcome:
     """Score an agent on the instances of a split: "train", "validation" or "test".
 
-    An agent plays every instance as it is. A name, or a function of an environment, is made anew on each instance: a
-    planner plans on it. `instances` takes the first so many of each set only; `gap` scores the training instances too.
-    `population` and `action` are those of `EnsembleEnv`, `episodes` and `seed` those of `evaluate`.
+    An agent plays all instances unchanged. From a name, or a function of an environment, an agent is made for each
+    instance. `instances` limits the number of instances in each set; `gap` also scores the training instances.
+    `population` and `action` are as in `EnsembleEnv`, `episodes` and `seed` as in `evaluate`.
 
     Examples
     --------

@@ -1,20 +1,20 @@
-r"""Agents that plan: all their actions in advance, one for each time and context, or anew at each step (rolling).
+r"""Agents that plan: all actions in advance, one for each time and context, or again at each step (rolling).
 
 uncontrolled
     Leave the loads alone.
 ad-hoc
-    Today's practice: during the event, and only then, a fixed shed, sized by the price of the running interval. No
-    look-ahead (it starts with the event, not with the notice) and no model.
+    Today's practice: a fixed shed during the event only, sized by the price of the current interval. No look-ahead (it
+    starts with the event, not with the notice) and no model.
 best-price
-    The price that earns most when it is held throughout, see `best_constant_price`.
+    The best constant price, see `best_constant_price`.
 myopic
     A tilt by the expected utility of the next interval alone.
 without-data
-    The optimal plan on the scenario's textbook behaviour, or on a lazy walk where there is no textbook: what a plan
-    that uses private data must beat.
+    The optimal plan for the scenario's textbook behaviour, or for a lazy walk if there is no textbook. A plan that uses
+    private data must score higher.
 open-loop, blind
-    Bounds in hindsight: the best tilts by the clock alone, and the best by the clock and what is shown of the context.
-    Neither looks at the shares or remembers.
+    Bounds in hindsight: the best tilts by time alone, and the best tilts by time and the context shown. Neither uses
+    the shares or a memory.
 standard; taylor, digamma, average-...
     The optimal policy; the closed-form policies that expect the noise of a Dirichlet release.
 rolling
@@ -23,9 +23,9 @@ rolling
 A price is a tilt of the default behaviour that is linear in power, :math:`\pi_t[b] \propto P[b]\,\exp(-c_t x)` with
 :math:`x` the power rescaled to [-1, 1]; every action mode has prices, or the nearest tilts to them. A tilt is played in
 the modes ``tilt`` and ``policy``, and wherever a mode can express it. Every policy can be played in the mode
-``policy``. A plan is the actions that it plays, clipped to the box of its action mode, and is scored as such.
+``policy``. A plan is scored by the actions that it plays, clipped to the box of its action mode.
 
-A plan computed from the true behaviour protects nobody, whatever noise it expects; one computed from a release
+A plan computed from the true behaviour protects nobody, even if it expects noise; a plan computed from a release
 (``release=``) costs nothing beyond the release. Its `privacy` says which.
 """
 

@@ -1,8 +1,8 @@
 """Weights of a policy in one file that holds numbers and words, and no code.
 
 A file is a `safetensors <https://huggingface.co/docs/safetensors>`_ container: the arrays by name, and in its header
-the settings as JSON, which say how to build what the arrays belong to. Reading it executes nothing. A checksum over
-arrays and settings tells a file that was damaged from one that was not. Files are replaced at once or not at all::
+the settings as JSON, which describe the network. Reading a file executes no code. A checksum over arrays and settings
+detects damaged files. Files are replaced atomically::
 
     save_weights("policy.safetensors", net.state_dict(), {"agent": "mine", "net_arch": [64, 64]})
     weights = load_weights("policy.safetensors")

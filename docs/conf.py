@@ -17,6 +17,7 @@ from docutils.statemachine import StringList
 from docutils.utils.math.latex2mathml import tex2mathml
 from myst_parser.parsers.sphinx_ import MystParser
 from sphinx.application import Sphinx
+from sphinx.ext.napoleon.docstring import GoogleDocstring
 from sphinx.util.docutils import SphinxDirective
 
 from dp_ensemble_env import __version__ as release
@@ -64,6 +65,10 @@ html_last_updated_fmt = ""
 html_copy_source = False
 html_show_sourcelink = False
 html_math_renderer = "mathml"  # which browsers draw themselves
+
+
+# A colon in the docstring of an attribute is punctuation; it does not end a type.
+GoogleDocstring._parse_attribute_docstring = GoogleDocstring._consume_to_end  # type: ignore[method-assign]
 
 
 class Manual(SphinxDirective):

@@ -1,4 +1,4 @@
-"""What moves by itself and concerns every load alike: a price regime, the weather, an event that may be called."""
+"""A random state common to all loads: a price regime, the weather, an event that may be called."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Context:
-    """A Markov chain that all loads see and nobody controls; all of it is public.
+    """A public Markov chain that affects all loads and that nobody controls.
 
     Examples
     --------
-    >>> Context([[0.9, 0.1], [0.5, 0.5]], names=["cheap", "dear"], start=[0])
-    Context(cheap, dear)
+    >>> Context([[0.9, 0.1], [0.5, 0.5]], names=["cheap", "expensive"], start=[0])
+    Context(cheap, expensive)
     """
 
     transition: FloatArray = field(repr=False)
@@ -95,7 +95,7 @@ class Context:
 
     @property
     def words(self) -> str:
-        """What is shown of the contexts, in words."""
+        """The visible names of the contexts, in words."""
         signs = ", ".join(self.signs)
         return signs if self.is_shown else f"{len(self)}, of which observations show {signs}"
 
@@ -108,9 +108,9 @@ class Context:
         return weights / weights.sum() if weights.sum() > 0 else itself
 
     def as_shown(self, table: FloatArray) -> FloatArray:
-        """Average a table (times, c, …) over the contexts that look the same, by their chances at that time.
+        """Average a table (times, c, …) over the contexts that look the same, weighted by their chances at that time.
 
-        What an observation shows by time and context then tells no more of the context than its features do.
+        The result reveals no more about the context than its features do.
         """
         if self.is_shown:
             return table
@@ -121,11 +121,10 @@ class Context:
         return np.asarray(np.einsum("twv,tv...->tw...", weights / weights.sum(axis=-1, keepdims=True), table))
 
     def check(self, horizon: int) -> None:
-        """Refuse a context of another horizon, or one that an agent which remembers all it was shown might not know.
+        """Refuse a context of another horizon, or one that an agent with memory cannot always identify.
 
-        It knows it if the contexts that an episode may begin with look different, and so do the contexts that may
-        follow any context that can be reached. Then the optimum for agents that see the context is the optimum for
-        agents that see its features alone.
+        It can if all possible first contexts look different, and so do all possible successors of any reachable
+        context. Then agents that see only the features can reach the same optimum as agents that see the context.
         """
         if self.transition.ndim == 3 and len(self.transition) != horizon:
             raise ValueError(
@@ -155,7 +154,7 @@ class Context:
     def follow(self, t: IntArray | int, before: IntArray, group: IntArray) -> IntArray:
         """Return the context at time `t` of each episode, from the context before it and the group shown now.
 
-        `before` is ignored where `t` is 0: what is shown there tells the start. The context must be decodable.
+        At `t` = 0, `before` is ignored, because the features identify the start. The context must be decodable.
         """
         t, before, group = np.broadcast_arrays(t, before, group)
         found = np.empty(t.shape, dtype=np.int64)
@@ -165,11 +164,11 @@ class Context:
         return found
 
     def remembering(self, follow: Any, first: int = 0) -> Context:
-        """Return the chain with a memory of what was shown: its state `h` becomes ``follow[h, sign]`` with each sign.
+        """Return the chain with a memory of the signs shown: its state `h` becomes ``follow[h, sign]`` with each sign.
 
         `follow` has shape (H, number of signs), and `first` is the state before the first sign. Observations show the
-        memory, too, so that the best agent without memory here is the best agent with that memory there. The memory
-        changes no optimum.
+        memory too, so the best memoryless agent here equals the best agent with that memory in the original chain. The
+        optimum is unchanged.
         """
         table = np.asarray(follow)
         count, c = len(table), len(self)

@@ -1,4 +1,4 @@
-r"""What the loads cost together: a target for, or a limit on, their mean power.
+r"""A joint cost of the loads: a target for their mean power, or a limit on it.
 
 With :math:`x_t` the mean power of a load at time :math:`t = 1 \ldots T`, in kW, a coupling takes a convex cost
 :math:`f_t(x_t)` off the reward of the decision that leads to time `t`:
@@ -39,7 +39,7 @@ class Coupling:
 
     kind: str
     level: FloatArray = field(repr=False)
-    """Target or limit in kW per load, (T + 1,); ``inf`` where there is no limit. Entry 0 is for pictures only."""
+    """Target or limit in kW per load, (T + 1,); ``inf`` without a limit. Entry 0 is for pictures only."""
     weight: FloatArray = field(repr=False)
     """Dollars per load and step, (T + 1,): per kW² off the target, or per kW above the limit.
 
@@ -132,7 +132,7 @@ class Coupling:
 
     # ------------------------------------------------------------ values
     def violation(self, t: Any, x: ArrayLike) -> Any:
-        """How far `x` kW per load is off the target, or above the limit, at time `t`; 0 where nothing is asked."""
+        """Return by how much `x` kW per load misses the target or exceeds the limit at time `t`; else 0."""
         miss = np.asarray(x, float) - self.level[t]
         off = np.abs(miss) if self.kind == "tracking" else np.maximum(miss, 0.0)
         return np.where(self.weight[t] > 0, off, 0.0)[()]

@@ -47,9 +47,9 @@ from dp_ensemble_env.tools.validation import (
 )
 
 FloatArray = NDArray[np.float64]
-#: What a model may declare to be public knowledge.
+#: Fields that a model may declare public.
 DECLARABLE = ("levels", "utility", "penalty", "initial", "baseline", "notes")
-#: Fields that are public always; what is neither here nor declarable never leaves.
+#: Fields that are always public; all other fields that cannot be declared stay private.
 ALWAYS_PUBLIC = (
     *("loads", "times", "nature", "context", "coupling", "spread_start", "shares_shown", "tilt_scale"),
     *("guess", "support", "ties", "axes", "scenario"),
@@ -58,7 +58,7 @@ ALWAYS_PUBLIC = (
 
 @dataclass(frozen=True, eq=False)
 class EnsembleModel:
-    """An ensemble of loads, its default dynamics, and what its power is worth.
+    """An ensemble of loads, its default dynamics, and its utility.
 
     Time `t` counts decisions: ``times[t]`` is the instant of decision `t`, and the state at `t` is the ensemble's mean
     power over the interval that ends there. The reward of decision `t` is the utility of the state at ``t + 1``.
@@ -85,21 +85,18 @@ class EnsembleModel:
     event: EventTimeline | None = field(default=None, repr=False)
     """Prices, incentive and window on the same times, for reports, price observations and pictures."""
     counts: NDArray[np.int64] | None = field(default=None, repr=False)
-    """Observed transitions (n, n), for the adjacency of the privacy analysis, as private as the default.
-
-    They go when another default comes without new ones.
-    """
+    """Observed transitions (n, n), for the adjacency, as private as the default; see `override`."""
     notes: tuple[str, ...] = field(default=(), repr=False)
     """How the model was made, for reports; not in the fingerprint.
 
-    They tell of days and numbers of readings, never of powers or transitions.
+    Notes may state days and numbers of readings, never powers or transitions.
     """
     public_fields: Iterable[str] = field(default=("levels", "utility", "penalty"), repr=False)
-    """What is public by declaration, of `DECLARABLE`; see `public`. `default` and `counts` never are."""
+    """Fields declared public, from `DECLARABLE`; see `public`. `default` and `counts` never are."""
     nature: FloatArray | None = field(default=None, repr=False)
     """Where each decision leads, (m, n), (T, m, n) or (T or 1, c, m, n); without it a decision is the next state."""
     context: Context | None = field(default=None, repr=False)
-    """What moves by itself and concerns every load: prices, the weather, an event."""
+    """A random state common to all loads: prices, the weather, an event."""
     coupling: Coupling | None = field(default=None, repr=False)
     """A cost of the loads' mean power, a limit or a target.
 
@@ -110,17 +107,17 @@ class EnsembleModel:
     shares_shown: bool = field(default=True, repr=False)
     """Whether observations show how the loads are spread over the states; zeros if not."""
     tilt_scale: FloatArray | None = field(default=None, repr=False)
-    """Nats of tilt that an action of one stands for, (T,); by default a bound that no optimum passes."""
+    """Nats of tilt for an action of one, (T,); by default an upper bound on the optimal tilt."""
     guess: FloatArray | None = field(default=None, repr=False)
-    """Behaviour that a textbook would suggest, of the shape of `default`; by default a lazy walk."""
+    """Textbook behaviour, of the shape of `default`; by default a lazy walk."""
     support: NDArray[np.bool_] | None = field(default=None, repr=False)
     """Decisions that are possible by public knowledge, of the shape of `default`; see `declared_support`."""
     ties: NDArray[np.int64] | None = field(default=None, repr=False)
     """Decisions (n, m) with equal numbers are equally likely by public knowledge; any number outside the support."""
     axes: tuple[Axis, ...] = field(default=(), repr=False)
-    """The quantities that a state is made of, in C order, for pictures; empty if states are power levels."""
+    """The quantities that make up a state, in C order, for pictures; empty if states are power levels."""
     scenario: str = field(default="", repr=False)
-    """The scenario that it is an instance of, whose signals its environments take; empty for a model of your own."""
+    """Name of the model's scenario, which determines the signals; empty for your own model."""
 
     def __post_init__(self) -> None:
         default, nature, utility = self._checked_tables()
@@ -192,14 +189,13 @@ class EnsembleModel:
 
         `power` is a PowerSeries, or kW with stamps at the starts of the intervals, `times`; it is averaged to the step
         of the event, by default that of 2 July 2018. It is one building, of which `loads` synthetic copies are
-        made, or with ``profile="aggregate"`` their aggregate. Further arguments are those of
-        `dp_ensemble_env.chain.estimate.series_fields`: `times`, `step`, `profile`, `n_states`,
-        `on_unvisited`, `season`, `exclude`, `holidays` and `rng`. All is computed from the series; `public` names what
-        is public knowledge, of ``"levels"``, ``"initial"``, ``"baseline"``, ``"notes"``.
+        made, or with ``profile="aggregate"`` their aggregate. Further arguments belong to
+        `dp_ensemble_env.chain.estimate.series_fields`: `times`, `step`, `profile`, `n_states`, `on_unvisited`,
+        `season`, `exclude`, `holidays` and `rng`. Everything is computed from the series; `public` lists the fields that are
+        public knowledge, from ``"levels"``, ``"initial"``, ``"baseline"``, ``"notes"``.
 
-        `initial` says where similar days of the series were when control begins; without such a day all states are
-        equally likely. Without ten complete similar days before the event there is no customer baseline, and `notes`
-        say why.
+        `initial` holds the states of similar days when control begins; without such a day all states are equally
+        likely. Without ten complete similar days there is no customer baseline, and `notes` say why.
         """
         return cls(
             loads=loads,
@@ -239,7 +235,7 @@ class EnsembleModel:
 
     @property
     def n_decisions(self) -> int:
-        """Number of decisions that a load may take, m; that of the states without nature."""
+        """Number of decisions of a load, m; without nature the number of states."""
         return int(self.default.shape[-1])
 
     @property
@@ -289,7 +285,7 @@ class EnsembleModel:
 
     @cached_property
     def decision_power(self) -> FloatArray:
-        """Expected power of each decision, shape (m,): the mean over times and contexts of where nature leads."""
+        """Expected power after each decision, shape (m,), averaged over times and contexts."""
         if self.nature is None:
             return self.power_kw
         reached: FloatArray = self.nature @ self.power_kw
@@ -298,7 +294,7 @@ class EnsembleModel:
 
     @property
     def fingerprint(self) -> str:
-        """Short hash of the whole content, to tell two models apart. It depends on private data: do not publish."""
+        """Short hash of the whole content. It depends on private data, so do not publish it."""
         digest = hashlib.sha256(repr((self.discomfort_penalty, self.loads, self.default.shape)).encode())
         arrays = [self.default, self.power_kw, self.utility, self.initial, self.times.astype("int64")]
         if not self.is_plain or self.spread_start:
@@ -315,7 +311,7 @@ class EnsembleModel:
 
     # ------------------------------------------------------------ variations
     def with_default(self, default: ArrayLike) -> EnsembleModel:
-        """Return the same problem with other default dynamics, a released matrix for instance, and without counts."""
+        """Return the same problem with other default dynamics, such as a released matrix, and without counts."""
         return self.override(default=np.asarray(default))
 
     def public(self, release: Any) -> EnsembleModel:
@@ -353,7 +349,7 @@ class EnsembleModel:
         )
 
     def check_publishable(self) -> None:
-        """Refuse a model of which nothing may be handed out, before a release is paid for; see `public`."""
+        """Refuse a model that cannot be published, before a release is charged; see `public`."""
         if "levels" not in self.public_fields:
             raise ValueError(
                 "the power levels come from the private series (its extremes are the outermost edges), so nothing "

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Choosing a mechanism and ε
 #
-# How much privacy can a fleet afford? You choose **before** you look at the real data: choosing by looking at the
-# truth is itself a look at the data, which no ε covers. So we simulate a fleet like ours, measure what each
-# mechanism would cost, decide, and only then draw the one release that we pay for.
+# How much privacy can a fleet afford? Choose **before** you look at the real data: a choice that depends on the data
+# reveals something about them, and no ε covers that. So we simulate a fleet like ours, measure the cost of each
+# mechanism, decide, and only then draw one release.
 #
 # You need `pip install ".[plots]"` in a clone. On Colab, clone the project first and put `%` before `pip`.
 #
@@ -66,7 +66,7 @@ print(f"we choose epsilon = {choice:g}")
 # %% [markdown]
 # ## Spend it once
 #
-# The ledger has a budget. It charges first, then draws, and refuses what would exceed the budget.
+# The ledger has a budget. It charges first, then draws, and refuses draws beyond the budget.
 
 # %%
 from dp_ensemble_env import campus_event
@@ -82,4 +82,4 @@ except PrivacyBudgetExceeded:
     print("a second release is refused: the budget is spent")
 
 # %% [markdown]
-# Whatever is computed from the release from here on costs nothing more: plans, simulations, trained agents.
+# Everything computed from the release costs no further privacy: plans, simulations, trained agents.

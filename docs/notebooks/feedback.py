@@ -20,7 +20,7 @@ print("regimes:", ", ".join(model.context.names))
 print(f"{model.horizon} decisions; an observation has {env.observation_space.shape[0]} numbers")
 
 # %% [markdown]
-# The last numbers of an observation say which regime holds. A rule needs nothing else: one price for each regime.
+# The last numbers of an observation show the regime. A rule needs nothing else: one price for each regime.
 
 # %%
 regimes = len(model.context.names)
@@ -40,7 +40,7 @@ def score(agent):
 
 
 # %% [markdown]
-# We look for good prices on the *training* instance that the id plays, one regime after the other.
+# We search for good prices on the id's *training* instance, one regime after the other.
 
 # %%
 prices = np.zeros(regimes)
@@ -54,7 +54,7 @@ print("price in each regime:", dict(zip(model.context.names, prices.tolist(), st
 
 # %% [markdown]
 # The rivals: nobody interferes; the best price that never changes; the best schedule by time of day, computed in
-# hindsight as a bound; and the optimum, 100.
+# hindsight as a bound; the plan without private data; and the optimum, 100.
 
 # %%
 from dp_ensemble_env.experiments.probes import recorded
@@ -63,6 +63,7 @@ scores = {
     "uncontrolled": score(make_agent("uncontrolled", env)),
     "best constant price": score(make_agent("best-price", env)),
     "best fixed schedule": recorded("spot")[0].open_loop,
+    "without data": recorded("spot")[0].public_guess,
     "our rule": score(Rule(prices)),
     "optimum": 100.0,
 }

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # A first agent
 #
-# Steer 100 buildings through a four-hour demand-response event, first with a rule, then with a trained PPO, and see
-# how far each is from the optimum, which is known exactly.
+# Steer 100 buildings through a four-hour demand-response event, first with a rule, then with a trained PPO, and
+# compare both with the exact optimum.
 #
 # You need the library with its learners: `pip install ".[plots,rl]"` in a clone. On Colab, clone the project first
 # and put `%` before `pip`.
@@ -26,10 +26,9 @@ print(
 # prices. The action is one number: a *virtual price* between −1 and 1 that makes high power levels less attractive.
 # **Zero always means: leave the loads alone.**
 #
-# ## An agent of your own
+# ## Your own agent
 #
-# An agent is anything with the method `predict` of Stable-Baselines3. This one asks for less whenever power is
-# expensive.
+# An agent is any object with Stable-Baselines3's method `predict`. This agent sheds power whenever it is expensive.
 
 
 # %%

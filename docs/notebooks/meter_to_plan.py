@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Your own meter to a plan
 #
-# From a file of meter readings to set-points for a demand-response event. We write a file first, so that this runs
-# anywhere; then put the name of yours in its place.
+# From a file of meter readings to set-points for a demand-response event. We first write a file, so that the notebook
+# runs anywhere; replace its name with yours.
 #
 # You need `pip install ".[plots]"` in a clone. On Colab, clone the project first and put `%` before `pip`.
 
@@ -47,8 +47,8 @@ print(f"score {outcome.score:.0f}")
 # %% [markdown]
 # ## Is the forecast good enough?
 #
-# A plan stands on a forecast of the load without an event. `backtest` makes that forecast for days that were left
-# alone, and compares. Everything below works the same in a terminal: `dp-ensemble backtest --meter meter.csv …`.
+# A plan needs a forecast of the load without an event. `backtest` makes this forecast for days without an event, and
+# compares it with the meter. Everything below works the same in a terminal: `dp-ensemble backtest --meter meter.csv …`.
 
 # %%
 from dp_ensemble_env.cli import main
@@ -74,6 +74,8 @@ with open("plan/dispatch.csv", newline="") as file:
 figure, axes = plt.subplots(figsize=(6, 3.5))
 for column, label in (("forecast_kw", "without control"), ("setpoint_kw", "set-points")):
     axes.plot([float(row[column]) for row in rows], drawstyle="steps-post", label=label)
+low, high = ([float(row[column]) for row in rows] for column in ("low_kw", "high_kw"))
+axes.fill_between(range(len(rows)), low, high, step="post", alpha=0.2, color="C1", label="90 % range")
 ticks = range(0, len(rows), 4)
 axes.set_xticks(ticks, [rows[i]["start"][11:16] for i in ticks])
 axes.set(xlabel="time of day", ylabel="power, kW (axis starts above 0)")
@@ -81,6 +83,5 @@ axes.legend()
 plt.show()
 
 # %% [markdown]
-# A plan made from readings without noise tells about them, so it is for people who may see the meter. To plan without
-# that, read on in *Choosing a mechanism and ε*. After the event, `dp-ensemble settle` computes what was delivered
-# and paid.
+# A plan computed from readings without noise reveals them, so share it only with people who may see the meter. For a
+# private plan, see *Choosing a mechanism and ε*. After the event, `dp-ensemble settle` computes delivery and payment.

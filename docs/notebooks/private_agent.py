@@ -19,8 +19,8 @@ private = gymnasium.make(
 print(private.release)
 
 # %% [markdown]
-# `release_seed=0` makes this page repeatable. Leave it out for a release that you give away: anyone who knows the seed
-# can remove the noise.
+# `release_seed=0` makes this page repeatable. To publish a release, draw it with a ledger and without a seed: anyone
+# who knows the seed can remove the noise.
 #
 # Training reads the release as often as it likes. That costs no further privacy.
 
@@ -58,7 +58,7 @@ axes.set(xlabel="score on the true behaviour (line: optimum)", xlim=(0, 112))
 plt.show()
 
 # %% [markdown]
-# What ε covers, and what it does not: the page on privacy. Here the charge, as the ledger records it:
+# The page on privacy explains what ε covers. This is the ledger's record of the charge:
 
 # %%
 print(private.ledger.statement())

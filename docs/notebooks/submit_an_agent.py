@@ -29,7 +29,7 @@ def predict(observation, state=None, episode_start=None, deterministic=True):
 # ## Try it on one scenario
 #
 # In a shell: `dp-ensemble leaderboard --submit my_agent.py --allow-code --action price --scenarios spot`. The option
-# `--allow-code` says that the file may run; `--cells 1` plays one release instead of ten.
+# `--allow-code` allows the file to run; `--cells 1` plays one test instance on the private track instead of five.
 
 # %%
 import subprocess
@@ -40,8 +40,8 @@ done = subprocess.run([sys.executable, "-m", "dp_ensemble_env", *COMMAND.split()
 print("exit status", done.returncode)
 
 # %% [markdown]
-# Every row has a score for each test instance, beside the score without data. The file holds the digest of your
-# code, so a row cannot be shown for another agent.
+# Every row has a score for each test instance, and the score without data. The file holds the digest of your code,
+# so nobody can pass a row off as another agent's.
 
 # %%
 import matplotlib.pyplot as plt

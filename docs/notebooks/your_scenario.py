@@ -35,10 +35,10 @@ scenarios.register("greenhouses", greenhouses, card)
 
 # %% [markdown]
 # `default[b, a]` is the probability that a load moves from level `b` to level `a` if nobody interferes. `utility` has
-# one row more than there are decisions: what each level earns at each time. The penalty says how hard the loads are
-# to move: dollars per nat of divergence from the default.
+# one row more than there are decisions: the earnings of each level at each time. The penalty sets how hard the loads
+# are to move, in dollars per nat of divergence from the default.
 #
-# The ids exist at once:
+# The ids are registered at once:
 
 # %%
 import gymnasium
@@ -76,5 +76,5 @@ axes.legend()
 plt.show()
 
 # %% [markdown]
-# Contexts (weather, prices that jump), physics and limits: the page on the model. To make a scenario part of the
-# package: CONTRIBUTING.md.
+# The page on the model explains contexts (weather, prices that jump), physics and limits. CONTRIBUTING.md explains how
+# to make a scenario part of the package.

@@ -1,9 +1,9 @@
-"""The customer baseline: what a load would have drawn, by the rule of a relief programme.
+"""The customer baseline: the load expected without an event, by the rule of a relief programme.
 
-Similar days are earlier weekdays for an event on a weekday, and the same day of the week on a weekend. Of the latest
-`days` of them the `best` with the highest energy in the event's hours are averaged, step by step. Past events,
-holidays, days on which the meter failed and days with a missing reading are passed over. None lies further back than
-`look_back` similar days: a meter that died in spring has no baseline in summer. The *adjusted* baseline is scaled by
+Similar days are earlier weekdays for an event on a weekday, and the same day of the week on a weekend. Among the last
+`days` of them, the `best` with the highest energy in the event's hours are averaged, step by step. Past events,
+holidays, days on which the meter failed and days with a missing reading are skipped. No day lies further back than
+`look_back` similar days: a meter that failed in spring has no baseline in summer. The *adjusted* baseline is scaled by
 the ratio of metered to baseline energy some hours before the event, within a cap.
 """
 
@@ -39,14 +39,14 @@ class TooFewDays(ValueError):  # noqa: N818 - named after what is wrong
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineRule:
-    """How a programme computes the customer baseline."""
+    """A programme's rule for the customer baseline."""
 
     days: int = 10
-    """Similar days that are looked at."""
+    """Number of similar days considered."""
     best: int = 5
-    """Of them, so many with the highest energy are averaged."""
+    """Number of them, with the highest energy, that are averaged."""
     look_back: int = 30
-    """No day lies further back than so many similar days."""
+    """Oldest day considered, in similar days before the event."""
     adjust_from: float = 4.0
     """Hours before the event at which the adjustment's hours begin."""
     adjust_until: float = 2.0

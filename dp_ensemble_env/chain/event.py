@@ -1,4 +1,4 @@
-r"""Tariff and demand-response event: what a kilowatt is worth, and when.
+r"""Tariff and demand-response event: the value of a kilowatt over time.
 
 The aggregator's utility of power level `b` in the interval that ends at ``times[t]`` is (per building, in dollars)
 
@@ -117,7 +117,7 @@ class Tariff:
 
 @dataclass(frozen=True, eq=False)
 class EventTimeline:
-    """One event laid on the decision times; arrays of length T + 1, entry `t` for the interval ending at ``times[t]``.
+    """One event on the decision times; arrays of length T + 1, entry `t` for the interval ending at ``times[t]``.
 
     Prices are in dollars per kWh.
     """
@@ -150,7 +150,7 @@ class EventTimeline:
 
     @property
     def price(self) -> FloatArray:
-        """What one kWh costs the aggregator: energy price and forgone incentive."""
+        """Cost of one kWh to the aggregator, that is energy price plus forgone incentive."""
         return self.energy_price + self.incentive
 
     def utility(self, power_kw: ArrayLike) -> FloatArray:
@@ -162,7 +162,7 @@ class EventTimeline:
 
 @dataclass(frozen=True)
 class DemandResponseEvent:
-    """When an event takes place and what it pays."""
+    """Time and payment of an event."""
 
     date: str = EVENT_DAY
     """Day of the event, ISO form."""
@@ -220,7 +220,7 @@ class DemandResponseEvent:
         )
 
     def timeline(self, baseline_kw: ArrayLike | None = None) -> EventTimeline:
-        """Lay the event on its decision times, from the notice to the end of the window."""
+        """Place the event on its decision times, from the notice to the end of the window."""
         begin, finish = self.window
         step = self.step
         first = begin - np.timedelta64(self.notice_minutes * 60, "s")

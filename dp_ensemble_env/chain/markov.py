@@ -91,7 +91,7 @@ class MarkovChain:
         return len(self.power)
 
     def states(self, power: ArrayLike) -> NDArray[np.int64]:
-        """State of each reading; readings beyond the edges belong to the outermost states."""
+        """Return the state of each reading; readings beyond the edges belong to the lowest or highest state."""
         values = as_numeric_array(power, "power")
         if np.isnan(values).any():
             raise ValueError("power holds NaN, which belongs to no state; drop the missing readings first.")
@@ -100,9 +100,9 @@ class MarkovChain:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class TimedChain(MarkovChain):
-    """Default dynamics by hour of the day and type of the day; `default` and `counts` are those of all times together.
+    """Default dynamics by hour and type of the day; `default` and `counts` cover all times together.
 
-    A transition belongs to the interval it *leaves* from: that of 8:00 to 9:00 holds the moves from the mean power
+    A transition belongs to the interval it *leaves*: the interval from 8:00 to 9:00 holds the moves from the mean power
     of that hour to the mean power of the next reading. Hours are wall-clock hours.
     """
 
@@ -110,7 +110,7 @@ class TimedChain(MarkovChain):
     """Matrices by hour and day type (0: weekday, 1: weekend or holiday), (24, 2, n, n)."""
     cell_counts: IntArray
     strength: float
-    """How strongly cells are drawn towards `default`, in transitions."""
+    """Strength of the shrinkage towards `default`, in transitions."""
     step: np.timedelta64
     holidays: tuple[str, ...] = ()
 
@@ -152,8 +152,8 @@ def estimate_chain(
     adjacent, and filters by date are refused. `season` is a first and a last month-day such as ``("06-15", "09-25")``,
     also over the new year, and `exclude` names days to leave out.
 
-    Levels are of equal width, and their power is their centre. `edges` (n + 1,) are bounds of your own, such as
-    ``range(n + 1)`` for states 0 … n - 1; readings beyond them belong to the outermost levels. A state that no
+    Levels are of equal width, and their power is their centre. `edges` (n + 1,) are your own bounds, such as
+    ``range(n + 1)`` for states 0 … n - 1; readings beyond them belong to the lowest or highest level. A state that no
     transition leaves is refused, or with ``on_unvisited="merge"`` joined to the neighbour nearest in power.
 
     With `by_time` there is a matrix for each hour and type of day, in a `TimedChain`; that needs times, and `holidays`

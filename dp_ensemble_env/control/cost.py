@@ -1,11 +1,11 @@
-r"""Cost of privacy: what a noisy matrix costs the aggregator, in dollars.
+r"""Cost of privacy: the cost of a noisy matrix to the aggregator, in dollars.
 
-A policy :math:`\tilde\pi` that was computed for a noisy problem is deployed on the true dynamics. Two readings of its
-cost are offered, both as the difference of the cost-to-go at every time and state, shape (T, n):
+A policy :math:`\tilde\pi` that was computed for a noisy problem is deployed on the true dynamics. Its cost is a
+difference of costs-to-go at every time and state, shape (T, n), in one of two forms:
 
 exact
     :math:`\varphi^{\tilde\pi} - \varphi^*` by policy evaluation. By the performance-difference identity of KL control
-    it is :math:`E_{\tilde\pi}\sum_t \gamma\,\mathrm{KL}(\tilde\pi_t[s_t]\|\pi^*_t[s_t])`, hence never negative. It
+    it is :math:`E_{\tilde\pi}\sum_t \gamma\,\mathrm{KL}(\tilde\pi_t[s_t]\|\pi^*_t[s_t])`, so it is never negative. It
     falls like :math:`1/k^2` for Taylor, Digamma and the averaged policy, like :math:`1/k` for a policy solved on one
     release.
 paper
@@ -100,7 +100,7 @@ def cost_of_privacy(
 
 
 def policy_cost(model: EnsembleModel, policy: FloatArray) -> FloatArray:
-    """Exact loss of any policy against the optimum, (T, [c,] n) dollars; zero only for the optimum itself."""
+    """Return the exact loss of a policy against the optimum, (T, [c,] n) dollars; zero only for the optimum."""
     check_uncoupled(model)
     cost = evaluate_policy(policy, model.default, model.utility, model.discomfort_penalty, **world(model))
     return (cost - solve_standard(model).cost_to_go)[:-1]
@@ -168,8 +168,8 @@ def release_cost_leading_order(model: EnsembleModel, k: float) -> FloatArray:
     r"""Return the expected cost of deploying a policy solved on one release, to leading order in 1/k.
 
     Per visit of (t, b) it is :math:`\frac{\gamma}{2(k+1)}(\sum_{a\in S} r[a] - \sum_a\pi[a]r[a])`, which is the classic
-    :math:`(|S|-1)\gamma/2(k+1)` when z is flat; visits are counted under the optimal policy. The one-step noise alone
-    is in it, not the noise that reaches the step through z, so it is a guide rather than a bound.
+    :math:`(|S|-1)\gamma/2(k+1)` when z is flat; visits are counted under the optimal policy. It contains
+    only the one-step noise, not the noise in z, so it is a guide rather than a bound.
     """
     k = check_concentration(k)
     check_uncoupled(model)

@@ -55,20 +55,20 @@ ENOUGH = 1e-13
 class CoupledSolution(Solution):
     """The optimal control of a coupled problem, with its certificate.
 
-    The value function (`log_desirability`, `cost_to_go`) is that of the plain problem whose price of power is raised by
-    the shadow prices; the policy is optimal for the coupled one.
+    The value function (`log_desirability`, `cost_to_go`) belongs to the plain problem with the price of power raised by
+    the shadow prices; the policy is optimal for the coupled problem.
     """
 
     shadow_price: FloatArray = field(repr=False)
-    """Dollars per kW of mean power at the times 1 … T, (T,) or with a context (T, c); zero where it cannot be."""
+    """Dollars per kW of mean power at the times 1 … T, (T,) or with a context (T, c); zero in unreachable contexts."""
     power_kw: FloatArray = field(repr=False)
-    """Mean power per load under the policy, (T + 1,) or (T + 1, c); zero where a context cannot be."""
+    """Mean power per load under the policy, (T + 1,) or (T + 1, c); zero in unreachable contexts."""
     primal: float
     """Expected return of the policy from the model's initial distribution, in dollars per load."""
     dual: float
-    """What no policy exceeds."""
+    """Upper bound on the return of every policy."""
     gap: float
-    """The difference."""
+    """Difference of the two."""
 
     def __repr__(self) -> str:
         times, n = self.log_desirability.shape[0], self.log_desirability.shape[-1]
@@ -78,9 +78,9 @@ class CoupledSolution(Solution):
 def solve_coupled(model: EnsembleModel, tolerance: float = 1e-6) -> CoupledSolution:
     """Solve a model with a coupling, whose loads start spread over the states, and certify the optimum.
 
-    `tolerance` is the largest gap between primal and dual that is accepted, relative to the larger of one dollar and
-    their size. It is found to rounding unless the power hardly answers to prices. A hard cap that cannot be kept (the
-    dual is unbounded), or a gap above the tolerance, is refused.
+    `tolerance` is the largest accepted gap between primal and dual, relative to the larger of one dollar and their
+    size. The gap is usually zero up to rounding. Raises an error if a hard cap cannot be kept (the dual is unbounded)
+    or the gap exceeds the tolerance.
 
     Examples
     --------

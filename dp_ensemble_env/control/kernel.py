@@ -1,4 +1,4 @@
-"""A kernel on its nonzeros, and the optimal control of a problem: what `lsmdp` takes and returns."""
+"""The input and output of `lsmdp`: a kernel on its nonzeros, and the optimal control of a problem."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class LogKernel:
 
     @cached_property
     def depth(self) -> float:
-        """How far the finite logarithms reach from zero, in nats."""
+        """Largest absolute value of the finite logarithms, in nats."""
         finite = self.log_values[np.isfinite(self.log_values)]
         return float(np.abs(finite).max(initial=0.0))
 

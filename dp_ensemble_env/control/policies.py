@@ -10,13 +10,13 @@ Taylor (Proposition 1)
 Digamma (Proposition 2)
     :math:`\log K = \psi(kP) - \psi(k)`, which *is* :math:`E[\log x]`.
 average value (Section V)
-    the mean over private matrices of the policy that is optimal for each; see `average_policy` for its three methods.
+    the mean of the optimal policies of many private matrices; see `average_policy` for its three methods.
 tilt
-    any attraction of the states, or that of a plan made elsewhere, applied to the model's own behaviour; see
-    `tilted_policy` and `as_tilt`.
+    an attraction of the states, perhaps from another plan, applied to the model's own behaviour; see `tilted_policy`
+    and `as_tilt`.
 
 **Privacy.** Taylor and Digamma policies expect noise and add none: they are deterministic functions of the matrix, and
-given :math:`z` the true row can be read back from them (E8). They are private only when `model.default` is itself a
+with :math:`z` they reveal the true row (E8). They are private only when `model.default` is itself a
 release. The sampled average of N draws costs N releases (E9).
 
 Policies have shape (T, [c,] n, m). `k` may be infinite: all of them are the standard policy then. For coupled models

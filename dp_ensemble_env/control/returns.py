@@ -238,9 +238,9 @@ def _forward(
 class ExactReturn:
     """The expected return of tilts in dollars per load, and its gradient.
 
-    `initial` is the shares of the loads at the start, by default the model's. Tilts have `shape` (T, c, m), or if they
-    depend on the state, too (`by_state`), (T, c, number of entries): then `entries` are the states and the decisions of
-    the entries of the behaviour that are possible at some time, row by row.
+    `initial` holds the shares of the loads at the start, by default the model's. Tilts have `shape` (T, c, m). With
+    `by_state` they also depend on the state, with shape (T, c, number of `entries`): pairs of a state and a decision
+    that is possible there at some time, row by row.
     """
 
     def __init__(self, model: EnsembleModel, initial: ArrayLike | None = None, *, by_state: bool = False) -> None:

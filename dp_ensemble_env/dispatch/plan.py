@@ -1,16 +1,15 @@
-"""A dispatch that can be followed: one shed per participant, held from start to end, and what it saves.
+"""A dispatch that loads can follow: one shed per participant, held from start to end, and its savings.
 
-Each participant's problem is that of its metered day (`scenarios.metered`). One event price for all of them is given,
-or chosen so that together they shed a target. How much energy a participant sheds at that price is a stated assumption,
-its *response*; the exactly optimal policy says how much less it is where the floor is near.
+Each participant has its metered day as a problem (`scenarios.metered`). All see one event price, which is given or
+chosen so that together they shed a target. The energy that a participant sheds at that price is a stated assumption,
+its *response*; the optimal policy reduces it near the floor.
 
 **Set-points.** A load cannot follow the shape of a policy, but it can hold a shed: in interval `t` of the event it
-sheds min(S, forecast_t - floor) kW, with the one S that gives the energy of the plan.
+sheds min(S, forecast_t - floor) kW, with S chosen to give the energy of the plan.
 
-**The range** of the energy shed should hold 90 % of the days: the response lies anywhere between 0.5 and 1.5 times the
-stated one, alike for all participants, and the load strays from its forecast as it did on days left out
-(`chain.day.half_width`). Weather strikes all participants alike, so the error of the total is that of the summed
-forecasts on the days that all of them share.
+**The range** of the energy shed should cover 90 % of the days. The response lies between 0.5 and 1.5 times the stated
+one, the same for all participants, and forecast errors are as large as on held-out days (`chain.day.half_width`).
+Weather affects all participants together, so the error of the total comes from the summed forecasts on common days.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ EXACT = (
 
 @dataclass(frozen=True, eq=False)
 class Course:
-    """Power over the event and two hours beyond it: of a participant, or of all together; kW.
+    """Power of a participant, or of all together, over the event and the two hours after it; kW.
 
     All arrays have the shape (K,). `times` are ends of intervals, `forecast` is the expected power without the event
     and `setpoint` the power to hold. `error` and `error_kwh` are half the ranges of the forecast: of each interval,
@@ -112,7 +111,7 @@ class Plan:
     response: float = RESPONSE
     """Share of the energy that $1 per kWh sheds, as stated."""
     revealed: tuple[str, ...] = (EXACT, "The plan uses the true behaviour of every participant: nothing is private.")
-    """What is private about it."""
+    """The private information in the plan."""
     notes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """By participant; those under "" concern all."""
 
@@ -125,8 +124,8 @@ def make_plan(
 ) -> Plan:
     """Plan one event for all participants, whose `days` have it in common.
 
-    With `target_kw`, the price is the one at which they shed so much on average together, instead of the event's
-    incentive. `response` is what the penalties were calibrated to, for the report.
+    With `target_kw`, the price is chosen so that together they shed this power on average; otherwise it is the event's
+    incentive. `response` is the stated response, for the report.
     """
     monitor = monitor or Monitor()
     first = next(iter(days.values()))

@@ -11,8 +11,8 @@ numbers eleven prices in [-1, 1]. A mode of your own is a function that returns 
 
     actions.register("two-prices", lambda model: np.stack([low_levels, high_levels]))
 
-``"signals"`` (the default), ``"price"`` and ``"discrete"`` are in units in which the optimum is of order one, found on
-public models (`dp_ensemble_env.envs.signals`). **The scale** of tilts is the model's `tilt_scale`, or else
+``"signals"`` (the default), ``"price"`` and ``"discrete"`` have units from public models, in which the optimum is of
+order one (`dp_ensemble_env.envs.signals`). **The scale** of tilts is the model's `tilt_scale`, or else
 :math:`s_t = \sum_{\tau>t} (\max U_\tau - \min U_\tau)/(2\gamma)`, the spread over the states in the context
 where it is widest: public quantities alone. One step of the recursion widens :math:`\log z` by no more than the spread
 of :math:`U_t/\gamma`, so the optimal tilt spans at most :math:`2 s_t` and fits the action box once it is centred. A
@@ -47,14 +47,14 @@ TOLERANCE = 1e-7
 
 @dataclass(frozen=True)
 class ActionMode:
-    """How the numbers of an action are read."""
+    """The meaning of an action's numbers."""
 
     basis: Basis | None
     """``basis(model)`` in nats, of shape (d, m), (T, d, m) or (T, c, d, m); None if an action is the policy itself."""
     tilt: bool = False
     """Whether each decision has a number of its own: the basis is the scale times the identity."""
     levels: int = 0
-    """Where an action is one of so many values of the first number, evenly spaced in [-1, 1]; else 0."""
+    """Number of discrete values of the first number, evenly spaced in [-1, 1]; 0 if actions are continuous."""
 
     def shape(self, model: EnsembleModel) -> tuple[int, ...]:
         """Return the shape of an action."""
@@ -72,12 +72,12 @@ class ActionMode:
 
     @property
     def choices(self) -> FloatArray:
-        """What the numbers 0 … `levels` - 1 stand for; the one in the middle is zero."""
+        """Values of the discrete actions 0 … `levels` - 1; the middle one is zero."""
         return np.linspace(-1.0, 1.0, self.levels)
 
     @property
     def low(self) -> float:
-        """Least value of an action's numbers; the largest is one."""
+        """Smallest value of an action's numbers; the largest is one."""
         return 0.0 if self.basis is None else -1.0
 
 
@@ -126,7 +126,7 @@ def mode(name: str) -> ActionMode:
 
 
 def register(name: str, basis: Basis) -> None:
-    """Add an action mode of your own: a basis of tilts in nats, ``basis(model)`` of shape ([T, [c,]] d, m)."""
+    """Register your own action mode: a basis of tilts in nats, ``basis(model)`` of shape ([T, [c,]] d, m)."""
     if not callable(basis):
         raise ValueError(f"basis must be a function of the model that returns an array of shape (d, m), got {basis!r}.")
     _REGISTRY.register(name, ActionMode(basis))
@@ -180,7 +180,7 @@ def _by_time(model: EnsembleModel, like: FloatArray) -> FloatArray:
 
 # ------------------------------------------------------------------ between tilts and actions
 def tilts_of(chosen: ActionMode, model: EnsembleModel, actions: ArrayLike) -> FloatArray:
-    """Return the tilts (T, [c,] m) in nats that actions (T, [c,] d) stand for."""
+    """Return the tilts (T, [c,] m) in nats for actions (T, [c,] d)."""
     numbers = np.asarray(actions, float)
     if chosen.tilt:
         scaled: FloatArray = numbers * _by_time(model, numbers)

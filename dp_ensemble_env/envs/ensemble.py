@@ -290,7 +290,7 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
         return info
 
     def _tell_more(self, info: dict[str, Any], values: list[float]) -> None:
-        """Add what not every environment tells."""
+        """Add the info that only some environments have."""
         if self.model.context is not None:
             info["context"] = int(self.model.context.shown[self.context])
         if self._coupled:
@@ -316,7 +316,7 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
 
     @property
     def default_occupancy(self) -> FloatArray:
-        """What the shares would be expected to be by now had nobody interfered (in the contexts that came up)."""
+        """Expected shares of uncontrolled loads in the same contexts, float64."""
         return self._batch.default_occupancy(0)
 
     @property
@@ -332,12 +332,12 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
         return super().encode_policy(policy_t, now, dtype, self.context if context is None else context)
 
     def render(self) -> Any:
-        """Draw the present state: an array (rgb_array), text (ansi), or a window (human)."""
+        """Draw the current state: an array (rgb_array), text (ansi), or a window (human)."""
         frames = self._frames(self.render_mode)
         return frames[0] if frames else None
 
     def scene(self) -> Scene:
-        """Return what there is to see now, before anything is drawn; power and rewards are kept with a render mode."""
+        """Return the data of the current picture; power and rewards are recorded only with a render mode."""
         return self._batch.scene(0)
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
 r"""The environment as pure functions of arrays: one plain definition for NumPy, PyTorch and JAX.
 
-``reset`` and ``step`` have no state of their own and change nothing, so the same few lines are the oracle that the
-compiled environments are tested against, a *differentiable* environment in PyTorch (the mean field is smooth in the
-action), and an environment for ``jax.jit``, ``jax.vmap`` and ``jax.lax.scan``.
+``reset`` and ``step`` are stateless. So the same few lines are the test oracle of the compiled environments, a
+*differentiable* environment in PyTorch (the mean field is smooth in the action), and an environment for ``jax.jit``,
+``jax.vmap`` and ``jax.lax.scan``.
 
 Every scenario, population, action mode and context works as in `EnsembleEnv`; time, context, action and the loads may
 have leading axes of equal length, one entry an environment::
@@ -13,8 +13,8 @@ have leading axes of equal length, one entry an environment::
     state, observation = functional.reset(params, key=torch.Generator().manual_seed(0), batch=(64,))
     state, observation, reward, done, info = functional.step(params, state, action, key)
 
-Keys are what the library draws from: a `numpy.random.Generator`, a `torch.Generator`, or a key of ``jax.random``. A
-step after the end of an episode returns zeros for rewards and leaves the time where it is: begin anew with `reset`, or
+A key is the library's source of randomness: a `numpy.random.Generator`, a `torch.Generator`, or a key of
+``jax.random``. A step after the end of an episode returns zero rewards and does not advance the time: call `reset`, or
 use `step_autoreset`. `Gymnax` wraps the two functions in the signatures of that library.
 """
 
@@ -102,7 +102,7 @@ class Params:
 
 
 class State(NamedTuple):
-    """Where an episode is."""
+    """The state of an episode."""
 
     time: Array  #: integers (...)
     context: Array  #: integers (...)
@@ -253,7 +253,7 @@ def step(params: Params, state: State, action: Array, key: Key) -> tuple[State, 
 def step_autoreset(
     params: Params, state: State, action: Array, key: Key
 ) -> tuple[State, Array, Array, Array, dict[str, Array]]:
-    """Do the same, and begin the next episode at once where one ends (`done` still says so)."""
+    """Take one step, and start the next episode at once where one ends (`done` still marks the end)."""
     xp = _namespace(params)
     key_step, key_reset = _split(xp, key, 2)
     moved, observation, reward, done, info = step(params, state, action, key_step)

@@ -1,8 +1,7 @@
-"""An environment's private side: charge, draw, draw again, and what may leave.
+"""An environment's private side: charges, draws, and the data that may be shared.
 
-`Behaviour` holds the models in force. Without privacy they are the true ones. With a release they are built from it and
-public fields alone, and with ``redraw="episode"`` each episode has its own. Each charge is saved before any noise is
-drawn.
+`Behaviour` holds the current models. Without privacy they are the true models. With a release they hold only it and
+public fields; with ``redraw="episode"`` each episode has its own. Each charge is saved before any noise is drawn.
 """
 
 from __future__ import annotations
@@ -61,8 +60,8 @@ class Behaviour:
     def draw(self, index: int) -> tuple[EnsembleModel, Release]:
         """Charge the release of episode `index`, unless the ledger has it already; return its model and the release.
 
-        The releases are a sequence fixed by the release seed: every environment made with that seed finds the same
-        matrix at the same index, so drawing it again reveals nothing new and is not charged again.
+        The release seed fixes the sequence of releases: every environment with that seed gets the same matrix at the
+        same index, so drawing it again reveals nothing new and is not charged again.
         """
         if self._mechanism is None or self._true is None:
             raise ValueError(

@@ -24,10 +24,10 @@ class EnsembleVecEnv(VecEnv):
     """`EnsembleVectorEnv` behind SB3's `VecEnv` interface.
 
     ``PPO("MlpPolicy", EnsembleVecEnv(64, "dp_ensemble/Spot-v1"))`` trains at the speed of the compiled batch. Episodes
-    restart by themselves. The info of a sub-environment is empty while its episode runs; at its end it holds what the
-    single environment's last info holds, ``terminal_observation``, and ``episode`` (return ``r``, length ``l``, seconds
-    ``t``) as SB3's `Monitor` writes it, so that no `VecMonitor` is needed. The `settings` are those of
-    `EnsembleVectorEnv`, except `autoreset_mode`; without an `id` give the `model` among them.
+    restart automatically. The info of a sub-environment is empty during an episode. At the end it holds the single
+    environment's last info, ``terminal_observation``, and ``episode`` (return ``r``, length ``l``, seconds ``t``) as
+    SB3's `Monitor` does, so no `VecMonitor` is needed. It takes the `settings` of `EnsembleVectorEnv` except
+    `autoreset_mode`; without an `id`, pass a `model`.
     """
 
     def __init__(self, num_envs: int = 1, id: str | None = None, **settings: Any) -> None:

@@ -1,4 +1,4 @@
-"""What there is to see at one moment of an episode, before anything is drawn, and the same as text."""
+"""The data of a picture of one moment in an episode, and the same as text."""
 
 from __future__ import annotations
 

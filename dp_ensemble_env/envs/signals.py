@@ -1,15 +1,15 @@
 r"""Signals: a few directions of tilts with units in which the optimum is of order one (MATH 15).
 
-An action of `k` numbers in [-1, 1] stands for the tilt :math:`\ell_t[w] = \sum_j a_j\,u_j(t, w)\,d_j`. Directions and
-units come from a family of models in public surroundings, never from the model that is played:
+An action of `k` numbers in [-1, 1] gives the tilt :math:`\ell_t[w] = \sum_j a_j\,u_j(t, w)\,d_j`. Directions and
+units come from a family of public models, never from the model that is played:
 
-- the *design family*: eight instances of a scenario that nobody plays. Recorded with the scenario as data
-  (``python scripts/data.py signals``), and taken by every model of it with as many times, contexts and decisions;
-- the *public family*: textbook or lazy walks in the place of the behaviour. Taken by every other model.
+- the *design family*: eight separate instances of a scenario. The signals are recorded with the scenario
+  (``python scripts/data.py signals``), for its models with the same numbers of times, contexts and decisions;
+- the *public family*: textbook or lazy walks in place of the behaviour, for all other models.
 
 With the optimal tilts :math:`L_i` of the family and the metric :math:`M = \sum_i M_i/\mathrm{tr}\,M_i + 10^{-4}/m`,
 :math:`M_i = \sum_{t,w,s} \rho_i(t,w,s)\,(\mathrm{diag}\,\pi_i - \pi_i\pi_i^\top)`
-(:math:`\tfrac12\gamma\,\delta\ell^\top M\,\delta\ell` is what a wrong tilt costs), the directions are the leading
+(:math:`\tfrac12\gamma\,\delta\ell^\top M\,\delta\ell` is the cost of a wrong tilt), the directions are the leading
 right singular vectors of the rows
 :math:`L_i M^{1/2}`, times :math:`M^{-1/2}`; an amplitude is :math:`b_{ij} = L_i M d_j`, and units are its root mean
 squares :math:`\sqrt{q_j(t, w)}` over the family. So that a constant action does not already follow the context, `q` is

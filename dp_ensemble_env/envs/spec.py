@@ -31,8 +31,8 @@ PORTABLE = f"{NAMESPACE}/Portable-v1"
 def portable_spec(model: EnsembleModel, release: Release | None = None, **arguments: Any) -> EnvSpec:
     """Describe an environment by numbers alone, for ``gymnasium.make``: it comes back from JSON bit by bit.
 
-    With a `release` only the model's public fields go in. The `arguments` are further ones of `EnsembleEnv` that JSON
-    can hold, such as ``action="tilt"``.
+    With a `release`, only the model's public fields are included. `arguments` are further arguments of `EnsembleEnv`
+    that JSON can hold, such as ``action="tilt"``.
     """
     if "privacy" in arguments:
         raise ValueError("privacy= would put the private model into the spec; draw the release and pass release=.")

@@ -312,7 +312,7 @@ def report(p: Any, s: Any, i: int, t: int, divergence: float, obs: Any, values: 
 def reset(problem: Any, state: Any, mask: Any, states: Any, given: Any, contexts: Any, obs: Any, values: Any) -> None:
     """Start new episodes where `mask` says so, in the first contexts given (-1: drawn).
 
-    ``states[i]`` is a start state, -1 for a start as the model has it, or -2 for the distribution ``given[i]``.
+    ``states[i]`` is a start state, -1 for the model's start, or -2 for the distribution ``given[i]``.
     """
     p, s = Problem(*problem), State(*state)
     for i in range(mask.size):

@@ -208,8 +208,8 @@ def clock_of(model: EnsembleModel, ahead: int = AHEAD) -> FloatArray:
 
     The fraction of the horizon left, the expected prices of the interval that begins now and of those after it (the
     last one is repeated at the end), and the features of the context. Prices are shifted and scaled so that the lowest
-    of them and 0 $/kWh, and the highest and 0, span [0, 1]. With a coupling its levels stand in their place, in parts
-    of the greatest power: they differ from instance to instance.
+    of them and 0 $/kWh, and the highest and 0, span [0, 1]. With a coupling its levels, as fractions of the
+    greatest power, replace the prices, because they differ between instances.
     """
     horizon, c, moves = model.horizon, model.n_contexts, model.tables().context
     if model.coupling is None:

@@ -214,7 +214,7 @@ class EnsembleVectorEnv(BatchView, VectorEnv[NDArray[np.float32], NDArray[np.flo
 
     @property
     def default_occupancy(self) -> FloatArray:
-        """What the shares would be expected to be by now had nobody interfered, shape (num_envs, n)."""
+        """Expected shares of uncontrolled loads in the same contexts, shape (num_envs, n)."""
         return np.stack([self._batch.default_occupancy(i) for i in range(self.num_envs)])
 
     @property

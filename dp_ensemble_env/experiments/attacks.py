@@ -1,11 +1,11 @@
-"""Attack what protects rows and participants, and compare what is shown with what is claimed.
+"""Attack the protection of rows and participants, and compare the lower bounds with the claims.
 
-Rows: the Dirichlet mechanism and what only looks like it. Participants: a canary joins a fleet of simulated
-participants, or does not (`dp_ensemble_env.privacy.audit`). What is attacked is made anew for every draw: the noisy
-numbers that the guarantee is about, the release, the plan solved on it, and an agent that learned in the environment of
-the release. The training seed is fixed and known to the attacker, as it would be from a run folder. The same without
-privacy is the positive control: a plan made on the true estimate, and an agent trained on it, must give the canary
-away. "Nothing shown" does not prove privacy; the mechanism's proof does.
+Rows: the Dirichlet mechanism and practices that only look private. Participants: a canary joins a fleet of simulated
+participants, or does not (`dp_ensemble_env.privacy.audit`). Each draw is attacked in four forms: the noisy numbers that
+the guarantee covers, the release, a plan computed from it, and an agent trained on it. The training seed is fixed and
+known to the attacker, as it would be from a run folder. The positive control has no privacy: a plan from the true
+estimate, and an agent trained on it, must reveal the canary. An attack that fails does not prove privacy; the
+mechanism's proof does.
 """
 
 from __future__ import annotations

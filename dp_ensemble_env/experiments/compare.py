@@ -1,8 +1,8 @@
 """The protocol of `dp-ensemble compare`: agents × privacy × action × population × seeds × problems.
 
 A grid comes from options, or from a TOML file with the same names. An agent is written like a mechanism, by its name
-and settings: ``ppo:action=price,steps=20000``. It is made on each problem, or on a release of it, and scored on the
-true behaviour. Combinations that do not exist are left out, with the reason, before anything is computed.
+and settings: ``ppo:action=price,steps=20000``. It sees each problem, or a release of it, and is scored on the true
+behaviour. Impossible combinations are left out, with the reason, before the computation starts.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class AgentSpec:
         return cls(name, f"{name}:{shown}".rstrip(":"), action, steps, values)
 
     def made(self, scenario: str, action: str, population: str | int) -> dict[str, Any]:
-        """Return the fields of a cell that say how the agent is made: the hyper-parameters in force are among them."""
+        """Return the fields of a cell that define the agent, including its hyper-parameters."""
         if self.name not in (*LIBRARIES, "apg"):
             return {"settings": dict(self.settings), "steps": self.steps}
         tuned = tuned_settings(self.name, population, action, scenario)
@@ -128,7 +128,7 @@ def data_sets(
 ) -> list[DataSet]:
     """Return the problems: scenarios (``NAME`` or ``NAME:INSTANCE``), meter files, or tables with settings of both.
 
-    `base` has the settings that all share; files are looked for in `folder`.
+    `base` holds the common settings; file names are relative to `folder`.
     """
     tables = [dict(entry) if isinstance(entry, Mapping) else {"scenario": entry} for entry in names]
     tables += [{"meter": name} for name in meters]
@@ -211,7 +211,7 @@ class Grid:
         return list({cell.key: cell for cell in chosen}.values()), list(dict.fromkeys(skipped))
 
     def supplies(self, sets: Sequence[DataSet], brought: Brought | None = None) -> tuple[Supplies, list[str]]:
-        """Make the models, and refuse a mechanism that one of them cannot have; also return what there is to say."""
+        """Make the models, and refuse a mechanism that does not fit a model; also return notes."""
         models: dict[str, EnsembleModel] = {}
         notes: list[str] = []
         for data in sets:

@@ -209,10 +209,10 @@ def play(env: gymnasium.Env[Any, Any], agent: Agent, noise: float, seed: int) ->
 
 
 def draw_starts(env: gymnasium.Env[Any, Any], episodes: int, first: int) -> tuple[list[int], list[int]]:
-    """Take seeds from `first` on, passing over those whose start state had its share; return seeds and start states.
+    """Take seeds from `first` on so that start states occur in proportion; return seeds and start states.
 
-    Every start state then occurs as often as it is likely, up to rounding, and the mean return of the episodes is free
-    of the luck of the start, which is worth more than the steps between the kinds.
+    Each start state occurs as often as expected, up to rounding, so the mean return does not depend on lucky starts,
+    whose effect would exceed the differences between the kinds.
     """
     model = env.unwrapped.model  # type: ignore[attr-defined]
     if model.spread_start:  # there is but one start

@@ -1,7 +1,7 @@
-r"""What a controller made on a release is worth on the true behaviour, and where a lost dollar went.
+r"""The score of a controller from a release on the true behaviour, and the causes of its loss.
 
-A score on the true behaviour stands beside that of a plan made without data and the ε that was spent. The optimum is
-known exactly, so the loss of a controller that was made on private data splits without a rest. With :math:`J` the
+Each deployed score comes with the score of a plan without data and the ε spent. The optimum is known exactly, so the
+loss of a controller computed from private data splits exactly. With :math:`J` the
 expected return on the true behaviour,
 
 .. math::
@@ -10,10 +10,10 @@ expected return on the true behaviour,
         + \underbrace{J(\text{plan on the sample}) - J(\text{plan on the release})}_{\text{privacy}}
         + \underbrace{J(\text{plan on the release}) - J(\text{agent})}_{\text{learning}} .
 
-Plans are deployed as tilts of the loads' own behaviour, as agents are. A part can be negative: a lucky release, or an
-agent that does better than the exact plan on a noisy one. Without a sample (the release was drawn from the true matrix)
-nothing is lost to sampling, and without an agent nothing to learning. All of it is computed from the true behaviour: it
-is for research, not for publication beside a private release.
+Plans and agents are deployed as tilts of the loads' own behaviour. A part can be negative: the release is lucky, or the
+agent does better than the exact plan for a noisy release. If the release was drawn from the true matrix, there is no
+loss from sampling; without an agent, there is none from learning. All parts are computed from the true behaviour, so do
+not publish them beside a private release.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ PARTICIPANTS = 4000
 
 @dataclass(frozen=True)
 class Deployed:
-    """Three scores and a price, which belong side by side."""
+    """Three scores and their privacy cost, which belong together."""
 
     deployed: float  #: score on the true behaviour; not private
     without_data: float  #: score there of a plan on a public guess, ε = 0; not private either
@@ -80,7 +80,7 @@ class Deployed:
 
 
 def score_without_data(truth: EnsembleModel) -> float:
-    """Score on the true behaviour of the plan made without data, which costs ε = 0."""
+    """Return the score of the plan without data on the true behaviour; it costs ε = 0."""
     env = EnsembleEnv(truth, action="tilt")
     return evaluate(make_agent("without-data", env), env).score
 
@@ -94,8 +94,8 @@ def price_of(event: Event) -> float:
 def deploy(agent: Agent, env: EnsembleEnv, truth: EnsembleModel) -> Deployed | None:
     """Score an agent of a private environment on the true behaviour too; None if the environment is not private.
 
-    Prices and tilts mean the same on every matrix and are deployed as they are. A policy is deployed without the moves
-    that the loads never make. Both are scored in the mean field, exactly.
+    Prices and tilts have the same meaning for every matrix and are deployed unchanged. A policy is deployed without
+    moves that the loads never make. All are scored exactly, in the mean field.
     """
     if env.release is None:
         return None
@@ -159,10 +159,10 @@ def split_regret(
     agent: Agent | None = None,
     action: str = "tilt",
 ) -> Regret:
-    """Split what a controller made on `release` loses on the true behaviour of `model`.
+    """Split the loss of a controller from `release` on the true behaviour of `model`.
 
-    The release was drawn from a `sample`, of the default's shape, or from the true behaviour. An `agent` was learned on
-    the release in an action mode and is evaluated in the mean field; without one it is the exact plan.
+    The release was drawn from a `sample`, of the default's shape, or from the true behaviour. The controller is an
+    `agent` trained on the release in an action mode, evaluated in the mean field, or without one the exact plan.
 
     Examples
     --------

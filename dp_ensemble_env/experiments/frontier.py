@@ -1,15 +1,15 @@
-"""What participants' protection costs: score against ε, for numbers of participants and mechanisms.
+"""The cost of protecting participants: score against ε, for numbers of participants and mechanisms.
 
-Participants are simulated: each has rows drawn from Dir(κ · P), where P is the scenario's default behaviour. Where
-that is one matrix of moves between levels, they walk for a summer of quarter hours; otherwise they live a number of
-days of the scenario and differ as it says (`scenarios.participants`). P, what they do on average, is the truth: a plan
-is solved on the release, deployed on P as a tilt, and scored there (0 = uncontrolled, 100 = the optimum for P). Beside
-every score stands the score of the plan made on the public guess, which costs ε = 0.
+Participants are simulated: each has rows drawn from Dir(κ · P), where P is the scenario's default behaviour. If P is
+one matrix of moves between levels, they move for a summer of quarter hours; otherwise they live through some days of
+the scenario and differ as it says (`scenarios.participants`). P, their mean behaviour, is the truth. A plan computed
+from the release is deployed on P as a tilt and scored there (0 = uncontrolled, 100 = the optimum for P). The plan from
+the public guess, which costs ε = 0, is scored too.
 
 The settings of the mechanisms are fixed and were not chosen on the test instances.
 
-Mean and worst are over the noise of the draws. All draws at a point share one simulated fleet, and a smaller fleet
-is the beginning of the larger one.
+Mean and worst are over the noise of the draws. All draws at a point share one simulated fleet; a smaller fleet is a
+part of the larger one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from dp_ensemble_env.tools.validation import check_choice, check_count
 
 @dataclass(frozen=True)
 class FrontierSettings:
-    """What to measure."""
+    """The settings of a frontier."""
 
     scenario: str = "campus-event"
     instances: tuple[int, ...] = (0, 1, 2)
@@ -70,7 +70,7 @@ class FrontierSettings:
 
     @property
     def spreads(self) -> tuple[float, ...]:
-        """The κ that are measured: a NaN where participants differ as the scenario says."""
+        """The measured values of κ; NaN if participants differ as the scenario says."""
         return (math.nan,) if scenarios.has_participants(self.scenario) else self.heterogeneity
 
     def __len__(self) -> int:
@@ -81,9 +81,9 @@ class FrontierSettings:
 
 @dataclass(frozen=True)
 class Point:
-    """Scores on the truth of the plans made on `draws` releases.
+    """Deployed scores of plans from `draws` releases.
 
-    A NaN for κ: participants differ as the scenario says.
+    κ is NaN if participants differ as the scenario says.
     """
 
     instance: int
@@ -98,7 +98,7 @@ class Point:
 
 
 def deployed_score(model: EnsembleModel, release: Any) -> float:
-    """Score of the plan made on a release, or on a matrix, and deployed on the model as a tilt."""
+    """Return the score of the plan from a release or a matrix, deployed on the model as a tilt."""
     return float(event_outcome(model, as_tilt(release, model)).score)
 
 

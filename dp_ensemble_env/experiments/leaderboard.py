@@ -4,12 +4,12 @@
 test instances.
 
 **Private track.** Cell s = 0 … 4 is test instance s with one release (δ = 1e-6, 1,000 participants, seed s) and learner
-seed s. An agent is made on that release and deployed on the true behaviour of that instance. The same agent made on
-the truth and on the public guess stand beside it, so that what is missing to 100 falls into three parts: *learning* =
-100 - truth, *privacy* = truth - release, *data* = release - guess.
+seed s. An agent plans or trains on that release and is deployed on the true behaviour of that instance. The same agent
+also plans or trains on the truth and on the public guess. So the loss has three parts: *learning* = 100 - truth,
+*privacy* = truth - release, *data* = release - guess.
 
-Agents are grouped by what they knew: the truth, a release, other instances, or nothing. Bounds in hindsight are lines
-and never ranked. Budgets are frozen in `LINES`; nothing was tuned for them.
+Agents are grouped by their source: the truth, a release, other instances, or nothing. Bounds in hindsight are lines and
+never ranked. Budgets are frozen in `LINES`; nothing was tuned for them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def release_by(mechanism: str, epsilon: float = EPSILONS[0]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """An agent as the protocol has it: what it is made with, and on which cells."""
+    """An agent of the protocol, with its settings and cells."""
 
     agent: str
     stage: str  #: one of `STAGES`, in whose order rows are computed

@@ -1,22 +1,21 @@
-r"""What simple controllers score in a scenario: whether it needs feedback, memory, data, foresight, a learner.
+r"""Scores of simple controllers in a scenario, which show whether it needs feedback, memory, data or foresight.
 
-A score is 0 for the uncontrolled loads and 100 for the optimum. A good benchmark leaves room between these probes
-and 100:
+A score is 0 for the uncontrolled loads and 100 for the optimum. The gap between a probe and 100 is the value of the
+information that the probe ignores:
 
 open loop
-    The best sequence of tilts that looks at the clock and never at the context, found by exact gradients. It is 100
-    without a context. What it leaves is worth feedback.
+    The best sequence of tilts by time alone, found by exact gradients. It is 100 without a context. Gap: feedback.
 blind
-    The best tilts by time and by what is shown of the context now: no memory, and no look at the shares. Where the
-    shares are hidden this is the best agent without memory. What it leaves is worth memory, or the shares.
+    The best tilts by time and by the context shown now, without memory and without the shares. If the shares are hidden
+    this is the best agent without memory. Gap: memory, or the shares.
 public guess
-    The plan made without data: on the scenario's own textbook behaviour, or on a lazy walk where there is no textbook,
-    deployed as a tilt. What it leaves is worth data.
+    The plan without data: computed from the scenario's textbook behaviour, or from a lazy walk if there is no textbook,
+    and deployed as a tilt. Gap: data.
 myopic
-    A tilt by the next utility alone. What it leaves is worth foresight.
+    A tilt by the next utility alone. Gap: foresight.
 action modes
-    The best action that is held throughout, the best one for each context that is shown, the best by time and context
-    (the ceiling), all ones, and the mean over random actions. What they leave is worth a learner.
+    The best constant action, the best action for each context shown, the best for each time and context (the ceiling),
+    all ones, and the mean over random actions. Gap: a learner.
 
 All are computed exactly in the mean field, on the true behaviour.
 """

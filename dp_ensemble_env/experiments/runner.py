@@ -1,13 +1,13 @@
-"""One engine for all experiments: cells are computed once, kept, and come back as rows.
+"""One engine for all experiments: each cell is computed once, stored, and returned as a row.
 
-A `Cell` holds everything that decides a result and nothing else; its key is the SHA-256 of that, so a cell may be
-computed anywhere, any number of times. A `Row` is a cell with its scores: every table, plot and page is made of rows. A
-`Store` keeps one file a cell, written when the cell is done. `run` computes what is missing, in this process, in
-several or on a Ray cluster (`dp_ensemble_env.experiments.backends`).
+A `Cell` holds everything that determines a result, and its key is the SHA-256 of its content, so it can be computed
+anywhere. A `Row` is a cell with its scores; all tables, plots and pages come from rows. A `Store` keeps one file for
+each finished cell. `run` computes missing cells, in this process, in several or on a Ray cluster
+(`dp_ensemble_env.experiments.backends`).
 
-An agent is made on each instance of its cell, or once on training instances (`Cell.training`), and scored on the true
-behaviour. With a mechanism it sees releases only. The seed draws the release and trains the learner; episodes are
-seeded apart from it.
+An agent is trained or planned on each instance of its cell, or once on training instances (`Cell.training`), and scored
+on the true behaviour. With a mechanism it sees only releases. The seed draws the release and trains the learner;
+episodes have their own seeds.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def digest_of(content: Any) -> str:
 # ------------------------------------------------------------------ cells and rows
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Cell:
-    """What decides a result, and names for tables."""
+    """Everything that determines a result, and names for tables."""
 
     #: A scenario with its version and overrides, or the digest of a meter file and the settings it is read with.
     problem: Mapping[str, Any]
@@ -85,7 +85,7 @@ class Cell:
     training: int = 0
     action: str = "tilt"
     population: str | int = "mean-field"
-    privacy: str | None = None  #: the mechanism whose releases it is made on; None for the true behaviour
+    privacy: str | None = None  #: the mechanism whose releases the agent sees; None for the true behaviour
     episodes: int | None = None  #: of each score where chance plays a part
     seed: int = 0
     code: str | None = None  #: SHA-256 of the file that brought the agent, the scenario, the mechanism or the mode
@@ -124,7 +124,7 @@ def scenario_problem(name: str, **overrides: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Row:
-    """A cell and what came of it."""
+    """A cell and its results."""
 
     cell: Cell
     #: On the true behaviour, one for each instance; of several, and of test instances, only the scores are kept.
@@ -207,7 +207,7 @@ def _rounded(value: Any) -> Any:
 # ------------------------------------------------------------------ computing
 @dataclass(frozen=True, eq=False)
 class Supplies:
-    """What cells need beyond themselves."""
+    """Models and code that cells need."""
 
     #: Models that cannot be made from a cell alone, such as that of a meter file, by `model_key`.
     models: Mapping[str, EnsembleModel] = field(default_factory=dict)
@@ -240,7 +240,7 @@ _installed_plugins = functools.cache(registry.load_entry_points)
 
 
 def compute(cell: Cell, supplies: Supplies) -> Row:
-    """Compute one cell; whatever goes wrong in it becomes part of the row."""
+    """Compute one cell; an error becomes part of the row."""
     started, busy = time.perf_counter(), time.process_time()
     result: dict[str, Any] = {}
     steps, error = None, None
@@ -270,7 +270,7 @@ def failure(problem: BaseException) -> dict[str, Any]:
 
 
 def lost(cell: Cell, reason: str) -> Row:
-    """Return the row of a cell whose process died with it."""
+    """Return the row of a cell whose process died."""
     return Row(cell=cell, error={"type": "WorkerDied", "message": reason, "traceback": []})
 
 
@@ -346,10 +346,9 @@ def seed_matters(name: str, privacy: str | None) -> bool:
 
 # ------------------------------------------------------------------ keeping and running
 class Store:
-    """A folder with one file a cell.
+    """A folder with one file for each cell.
 
-    A file is written when its cell is done, all at once or not at all. A finished one is never written again; one that
-    cannot be read, or that was changed, counts as missing.
+    A file is written atomically when its cell is done, and never again. A damaged or edited file counts as missing.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -360,11 +359,11 @@ class Store:
         return self.folder / "cells" / f"{cell.key}.json"
 
     def policy(self, cell: Cell) -> Path:
-        """Return the file of the policy that belongs to a cell, which is there if the cell was computed to keep it."""
+        """Return the path of a cell's policy, which exists if the cell was computed to keep it."""
         return self.folder / "policies" / f"{cell.key}.safetensors"
 
     def load(self, cell: Cell) -> Row | None:
-        """Return the row of a cell, with the names that the cell has now; None if there is no sound one."""
+        """Return the row of a cell, with the cell's current names; None if there is no valid row."""
         try:
             row = Row.from_dict(json.loads(self.path(cell).read_text(encoding="utf-8")))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -372,7 +371,7 @@ class Store:
         return None if row.cell.key != cell.key else replace(row, cell=cell)
 
     def save(self, row: Row) -> None:
-        """Write a row, unless the cell has been finished by someone else in the meantime."""
+        """Write a row, unless another process has finished the cell in the meantime."""
         there = self.load(row.cell)
         if there is None or there.error is not None:
             if row.policy is not None:
@@ -390,10 +389,10 @@ def run(
     progress: Progress | None = None,
     supplies: Supplies = Supplies(),  # noqa: B008 - frozen
 ) -> Iterator[Row]:
-    """Yield the row of every cell: first those that are kept, then the others as they are done.
+    """Yield the row of every cell: first stored rows, then the others as they are done.
 
-    Cells that failed before are tried again. The order of the cells is that of the computation: protocols give them
-    seed by seed, so that a run that is stopped is balanced.
+    Failed cells are tried again. Cells are computed in the given order: protocols list them seed by seed, so an
+    interrupted run is balanced.
     """
     unique = {cell.key: cell for cell in cells}
     todo = []
@@ -436,7 +435,7 @@ def write_results(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def read_results(path: Path) -> tuple[dict[str, Any], list[Row]]:
-    """Read a results file, and its rows; one whose rows do not have their digests is refused."""
+    """Read a results file and its rows; refuse a file whose rows do not match their digests."""
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         rows = [Row.from_dict(row) for row in content["rows"]]

@@ -1,9 +1,8 @@
 """From rows to tables, charts and one page.
 
-Scores of an agent come as matrices (seeds, instances), one for each problem. What is made of them follows Agarwal et
-al. (2021): interquartile means, performance profiles and the probability of improvement
-(`dp_ensemble_env.agents.statistics`). Agents are grouped by what they were made with; each score stands beside that of
-the plan without data and the ε that it cost.
+Scores of an agent are matrices (seeds, instances), one for each problem. The statistics follow Agarwal et al. (2021):
+interquartile means, performance profiles and the probability of improvement (`dp_ensemble_env.agents.statistics`).
+Agents are grouped by their source; each score comes with the score of the plan without data and the ε spent.
 """
 
 from __future__ import annotations
@@ -118,7 +117,7 @@ class Standings:
         return {name: np.array([getattr(row, what) for row in rows]) for name, rows in self.rows[agent].items()}
 
     def knows(self, agent: str) -> str:
-        """Return what an agent was made with."""
+        """Return an agent's source: the truth, a release, other instances, nothing or hindsight."""
         return self.all(agent)[0].cell.knows
 
     def whole(self, agent: str) -> bool:
@@ -130,7 +129,7 @@ class Standings:
         return self._overall[agent]
 
     def epsilon(self, agent: str, problem: str | None = None) -> str:
-        """Return the largest ε of an agent's rows, for people."""
+        """Return the largest ε of an agent's rows, as text."""
         rows = self.all(agent) if problem is None else self.rows[agent][problem]
         return show_epsilon(max(row.epsilon for row in rows))
 
@@ -195,7 +194,7 @@ def by_problem(standings: Standings) -> Table:
 
 
 def releases(standings: Standings) -> Table:
-    """Every agent that was made on releases, problem by problem."""
+    """Every agent that saw releases, problem by problem."""
     rows = []
     for agent in (agent for agent in standings.agents if standings.knows(agent) == "a release"):
         beside = standings.of(agent, "without_data")
@@ -236,7 +235,7 @@ def units(standings: Standings) -> Table:
 
 
 def tables(standings: Standings) -> dict[str, Table]:
-    """Return all tables that the rows have something for, by their names."""
+    """Return the tables that are not empty, by name."""
     made = {"overall": overall(standings)}
     if len(standings.problems) > 1:
         made["problems"] = by_problem(standings)
@@ -369,10 +368,10 @@ def write_page(
     private: bool = False,
     suffix: str = "",
 ) -> Path:
-    """Write the page, and its pictures beside it, whose names end with `suffix`; importing matplotlib.
+    """Write the page, and its pictures beside it, with names that end in `suffix`; imports matplotlib.
 
-    `content` is the results file. The power over the event is drawn of a `model`, if there is one with one instance. A
-    `private` page shows what only the owner of a meter should see.
+    `content` is the results file. With a `model` of one instance the page shows its power over time. A `private` page
+    is only for the owner of the meter.
     """
     from dp_ensemble_env.reporting.plots import draw_chart
 

@@ -208,7 +208,7 @@ def play(problem: Problem, plan: Plan, population: str, first: int, count: int) 
 
 # ------------------------------------------------------------------ comparison
 def compare(model: EnsembleModel, plan: Plan, population: str, played: Played, optimum: FloatArray) -> list[Comparison]:
-    """Set the predictions of one policy beside one population's episodes."""
+    """Compare the predictions for one policy with one population's episodes."""
     expected = np.empty_like(played.shares)
     returns = path_returns(model, plan.policy, played.contexts, played.shares[:, 0], expected)
     charges = 0.0 if model.coupling is None else model.coupling.total(expected @ model.power_kw)

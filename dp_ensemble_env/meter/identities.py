@@ -193,7 +193,7 @@ class Channel:
 
 
 def choose_channels(channels: list[Channel], settings: ReadSettings, every: bool, origin: Origin) -> list[Readings]:
-    """Return the readings of the wanted channel, of several side by side to be added up, or of every load by itself."""
+    """Return the readings of the chosen channel, of several channels to add up, or of every load separately."""
     if settings.meter_id is not None:
         raise origin.error(f"{option('meter_id')} is for tables; pass {option('column')} with the name of a channel.")
     column, names = settings.column, [channel.name for channel in channels]

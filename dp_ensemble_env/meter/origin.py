@@ -54,7 +54,7 @@ MOST = {
 
 @dataclass(frozen=True, kw_only=True)
 class ReadSettings:
-    """How a meter file is read."""
+    """Settings for reading a meter file."""
 
     column: str | tuple[str, ...] | None = None
     """Column or channel to read, several names to add up, or 'sum' for all of them."""
@@ -104,11 +104,11 @@ class ReadSettings:
         return get_zone(self.timezone)
 
     def most(self, what: str) -> int:
-        """Return how many of something a file may have."""
+        """Return the limit on the number of something in a file."""
         return int(MOST[what] * self.limits)
 
     def limit(self, what: str, count: int, origin: Origin) -> None:
-        """Refuse a file that has more of something than it may; say how to raise the limit."""
+        """Refuse a file that exceeds a limit; say how to raise it."""
         if count > self.most(what):
             raise origin.error(
                 f"the file has more than {self.most(what):,} {what}; if that is right, raise all limits with "

@@ -53,9 +53,9 @@ def read_meter(path: str | os.PathLike[str], settings: ReadSettings | None = Non
 def read_meters(
     path: str | os.PathLike[str], settings: ReadSettings | None = None, **changes: Any
 ) -> dict[str, PowerSeries]:
-    """Read every meter of a file by itself, in one pass; return them by the names that `read_meter` takes.
+    """Read every meter of a file, in one pass; return the series by the names that `read_meter` takes.
 
-    With `column` or `meter_id`, only what they name is read. What is no load by its name is left out.
+    With `column` or `meter_id`, only the named meters are read. Columns whose names are no loads are left out.
     """
     return {name: make() for name, make in each_meter(path, _changed(settings, changes))}
 

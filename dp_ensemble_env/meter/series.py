@@ -56,7 +56,7 @@ class PowerSeries:
     gaps: tuple[Gap, ...] = None  # type: ignore[assignment]
     """Runs of missing intervals; found from the NaNs of `kw` unless given."""
     notes: tuple[str, ...] = ()
-    """One sentence for every rule that was applied in reading the file."""
+    """One sentence for every rule applied while reading the file."""
     source: str = ""
     """Name of the file."""
 

@@ -28,7 +28,7 @@ NEAR = 3e-4
 
 
 class Disclosure(NamedTuple):
-    """What was read off a matrix (n, n)."""
+    """Information recovered from a matrix (n, n)."""
 
     products: int  # entries that are a product of something of the row and something of the column
     log_z: FloatArray  # what the columns were tilted by, up to a constant

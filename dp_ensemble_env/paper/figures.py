@@ -271,7 +271,7 @@ def _event(study: Study, path: Path) -> str:
         "noise-aware policies expect k = 50. Ad-hoc practice: a fixed shed while the event lasts, "
         f"{percent(study.shed_share)} of the energy used in it; we chose its size. Customer baseline: "
         f"best 5 of the last 10 similar days{', not available for these data' if no_baseline else ''}. "
-        f"Learners trained for this page, with their scores (0: uncontrolled, 100: optimum): {learned}; best drawn."
+        f"Learners trained for this page, with scores (0: uncontrolled, 100: optimum): {learned}; drawn: the best."
     )
 
 

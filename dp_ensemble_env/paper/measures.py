@@ -1,4 +1,4 @@
-"""What Section VI measures, each a plain function of a model or of one row of its matrix.
+"""The measurements of Section VI, each a function of a model or of one row of its matrix.
 
 Releases of the row and how private they are; policies of adjacent rows; the event as it is played; costs; learners; and
 what the paper misprints, against Monte Carlo (E2, E3).

@@ -1,4 +1,4 @@
-"""Privacy: mechanisms, what they guarantee, what was spent, and an attacker to check it.
+"""Privacy: mechanisms, guarantees, a ledger of the privacy spent, and audits by attack.
 
 Names are imported when first used, so that importing the package stays cheap.
 """

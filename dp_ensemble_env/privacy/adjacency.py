@@ -8,8 +8,8 @@ participant owns at most `c` of them, taking these away gives :math:`q = (C_b - 
     p - q = \frac{c}{N_b - c}\left(\frac{r}{c} - p\right), \qquad
     \|p - q\|_1 \le \frac{2c}{N_b - c}\left(1 - \frac{c}{N_b}\right) = \frac{2c}{N_b} = h_b ,
 
-because :math:`p \ge r/N_b` entry by entry. Taking a participant away moves *every* entry of the row a little, not two
-of them, so the guarantee that goes with this adjacency is the one for ``entries="any"`` (see `divergence`).
+because :math:`p \ge r/N_b` entry by entry. Removing a participant changes *every* entry of the row a little, not only
+two, so this adjacency needs the guarantee for ``entries="any"`` (see `divergence`).
 
 **The limit of the aggregate-power chain** (E14). In a chain estimated from the *sum* of all buildings' power, a single
 building may move any number of transitions, and the level edges too. So a guarantee with ``h = 0.03`` protects *a
@@ -44,7 +44,7 @@ COUNTS_ARE_DATA = "h was computed from the private counts: publish it only if th
 
 
 class NeighboringRelation(enum.Enum):
-    """Which data sets count as neighbours, so that a release must hide which of the two it was drawn from."""
+    """Which data sets count as neighbours; a release hides which of two neighbours it was drawn from."""
 
     ADD_OR_REMOVE_ONE = "add or remove one participant"  #: With everything that it ever contributed.
     REPLACE_ONE = "replace one participant"  #: Twice the ε of `ADD_OR_REMOVE_ONE` covers it.
@@ -53,7 +53,7 @@ class NeighboringRelation(enum.Enum):
 
 @dataclass(frozen=True, eq=False)
 class Adjacency:
-    """How far one participant can move each row."""
+    """The largest change of each row by one participant."""
 
     h: NDArray[np.float64]  #: L1 distance of each row with and without the participant, at most 2.
     source: str = "counts"
@@ -63,9 +63,9 @@ class Adjacency:
 def adjacency_from_counts(counts: ArrayLike, transitions_per_participant: float | ArrayLike) -> Adjacency:
     r"""Return h per row, :math:`h_b = 2c/N_b`; at 1 and more a row is too thinly observed to protect anyone.
 
-    `counts` has the shape (n, m): transitions observed from `b` to `a`, or decisions `a` taken in row `b`. The most
-    that one participant contributes out of a state is one number or one per row; for a chain of *aggregate* power no
-    such number exists (E14, see the top of this module).
+    `counts` has the shape (n, m): transitions observed from `b` to `a`, or decisions `a` taken in row `b`. The
+    largest contribution of one participant out of a state is one number or one per row; for a chain of *aggregate*
+    power no such number exists (E14, see the top of this module).
     """
     table = as_float_array(counts, "counts", 2)
     if (wrong := (table < 0) | (table != np.round(table))).any():

@@ -50,7 +50,7 @@ Bound = Callable[[int, int, int, float, float], float]
 
 @dataclass(frozen=True)
 class AuditResult:
-    """What the attacker achieved."""
+    """The result of an attack."""
 
     epsilon: float  #: Lower confidence bound on the mechanism's ε at `delta`; 0 if nothing was shown.
     delta: float
@@ -105,8 +105,8 @@ def audit_samples(
 ) -> AuditResult:
     """Audit from the attacker's statistic under the two inputs, as many independent values of each.
 
-    The bound is right with the probability `confidence`; so many `candidates` are tried as thresholds on the first
-    half, in each direction. For a mechanism that claims Gaussian noise take `gaussian_lower_bound` as `bound`.
+    The bound holds with probability `confidence`. On the first half, `candidates` thresholds are tried in each
+    direction. For a mechanism that claims Gaussian noise use `gaussian_lower_bound` as `bound`.
     """
     p, q = as_float_array(first, "first", 1), as_float_array(second, "second", 1)
     if len(p) != len(q) or len(p) < 4:
@@ -155,8 +155,8 @@ def audit_epsilon(
 ) -> float:
     """Attack the release of one row, or the *average* of `samples` such releases (E9); return a lower bound on ε.
 
-    `mechanism` is anything with ``sample_log(row, size, rng)``, such as a `DirichletMechanism`; its own `k` is never
-    believed. The row's neighbour has h/2 less in entry `i` and h/2 more in entry `j`; each is drawn `draws` times.
+    `mechanism` is an object with ``sample_log(row, size, rng)``, such as a `DirichletMechanism`; its `k` is not
+    used. The row's neighbour has h/2 less in entry `i` and h/2 more in entry `j`; each is drawn `draws` times.
     """
     draws, samples = check_count(draws, "draws", 4), check_count(samples, "samples")
     values = as_float_array(row, "row", 1)

@@ -55,6 +55,8 @@ class Fleet:
         The class of each time and context, numbered from 0, if behaviour is publicly known to be the same within a
         class. `counts` then have one matrix for each class, shape (participants, classes, n, m).
 
+    Examples
+    --------
     >>> fleet = Fleet.from_states([[0, 1, 1, -1, 0, 0], [1, 1, 0]], n_states=2)
     >>> fleet
     Fleet(2 levels)
@@ -105,7 +107,7 @@ class Fleet:
 
     @property
     def drawn_shape(self) -> tuple[int, ...]:
-        """Shape of what is drawn: that of what is released, or one matrix for each class."""
+        """Shape of the draw: the shape of the release, or one matrix for each class."""
         return _drawn(self.shape, self.classes)
 
     @property
@@ -121,7 +123,7 @@ class Fleet:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the whole content, which the stream of a seeded draw depends on. Private."""
+        """Hash of the whole content, which determines the stream of a seeded draw. Private."""
 
         def hashed() -> str:
             if self._dense is not None and self.classes is None:
@@ -135,7 +137,7 @@ class Fleet:
         return self.remembered("fingerprint", hashed)
 
     def remembered(self, key: Any, make: Callable[[], T]) -> T:
-        """Return what `make` returned when it was first asked for; repeated draws need the same sums."""
+        """Return the cached result of `make`; repeated draws need the same sums."""
         if key not in self._known:
             self._known[key] = make()
         known: T = self._known[key]
@@ -152,7 +154,7 @@ class Fleet:
         return Fleet._of(self._table[:number], self.shape, self.classes)
 
     def chunks(self, cells: IntArray | None = None) -> Iterator[NDArray[Any]]:
-        """Yield the counts of some participants after the other, (some, cells), of all cells or of these."""
+        """Yield the counts of groups of participants, (some, cells), for all cells or for `cells`."""
         width = math.prod(self.drawn_shape) if cells is None else len(cells)
         size = max(1, min(_CHUNK, _CELLS // max(width, 1)))
         for low in range(0, self.participants, size):
@@ -160,7 +162,7 @@ class Fleet:
             yield (some if cells is None else some[:, cells]).toarray()
 
     def gather(self, array: ArrayLike, name: str, how: Callable[..., Any]) -> NDArray[Any]:
-        """Bring public knowledge of the released shape to what is drawn, (rows, m); `how` joins those of a class."""
+        """Convert public knowledge from the released shape to the drawn rows, (rows, m); `how` merges a class."""
         table = np.asarray(array)
         check_shape(table, self.shape, name, "like the behaviour of the fleet")
         rows = self.shape[-2:]
@@ -171,7 +173,7 @@ class Fleet:
         return np.asarray(table.reshape(-1, rows[1]))
 
     def spread(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """Bring what was drawn to the shape that is released: all of a class get the same rows."""
+        """Convert drawn rows to the released shape; all members of a class get the same rows."""
         drawn = rows.reshape(self.drawn_shape)
         return np.asarray(drawn if self.classes is None else drawn[self.classes])
 
@@ -187,10 +189,10 @@ class Fleet:
     def from_decisions(
         cls, records: Iterable[ArrayLike], shape: Sequence[int], *, classes: ArrayLike | None = None
     ) -> Fleet:
-        """Count the decisions of participants, by state and by the time and context they were taken in.
+        """Count the decisions of participants by state, time and context.
 
-        Each of the records holds the decisions of one participant, one a row: its index in each axis of `shape`, which
-        is that of the model's default, (n, m), (T, n, m) or (T or 1, c, n, m), and public; for `classes` see `Fleet`.
+        Each of the records holds the decisions of one participant, one in each row: its index in each axis of `shape`,
+        the public shape of the model's default, (n, m), (T, n, m) or (T or 1, c, n, m); for `classes` see `Fleet`.
 
         """
         sizes = tuple(check_count(size, "shape") for size in shape)
@@ -206,7 +208,7 @@ class Fleet:
     def from_cells(
         cls, cells: Iterable[NDArray[Any]], shape: tuple[int, ...], *, classes: IntArray | None = None
     ) -> Fleet:
-        """Count cells that are numbered already, in C order of (class, state, decision): one array a participant."""
+        """Count numbered cells, in C order of (class, state, decision): one array for each participant."""
         found = [np.unique(one, return_counts=True) for one in cells]
         ends = np.cumsum([0, *(len(one) for one, _ in found)])
         index, counts = (np.concatenate([np.zeros(0, np.int64), *(pair[i] for pair in found)]) for i in (0, 1))
@@ -292,7 +294,7 @@ class Fleet:
     def chain(self, clip: int, support: ArrayLike) -> DeviceChain:
         """Pool the participants into one behaviour, with at most `clip` decisions of each in a row.
 
-        What one has above `clip` is scaled down and rounded off; decisions outside the public `support` are left out.
+        Rows above `clip` are scaled down and rounded down; decisions outside the public `support` are left out.
         """
         clip = check_count(clip, "clip")
         allowed = np.asarray(support)

@@ -79,6 +79,8 @@ class PrivacyLedger:
     h : float, optional
         Adjacency of a release recorded without one. Default: as in the file, else 0.03.
 
+    Examples
+    --------
     >>> from dp_ensemble_env.privacy import mechanism
     >>> noise = mechanism("dirichlet:k=50,floor=0.1")
     >>> default = [[0.6, 0.4], [0.3, 0.7]]
@@ -126,7 +128,7 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
 
     @staticmethod
     def of_process() -> PrivacyLedger:
-        """Return the ledger, kept in memory, that environments of this process share unless they are given one."""
+        """Return the ledger in memory that environments of this process share by default."""
         return _OF_PROCESS
 
     @property
@@ -143,7 +145,7 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
     def charge(
         self, event: Event, label: str = "", *, times: int = 1, rng: Rng = None, data: Any = None, **terms: Any
     ) -> Permit:
-        """Put `times` equal, independent draws on record before they are made, and return the permit to make them.
+        """Record `times` equal, independent draws before they are made, and return the permit to make them.
 
         Without `rng` the permit draws from the operating system's entropy. With a seed or a Generator the random stream
         depends on the `data` and the public `terms` of the draw too, so that no two draws share one. What exceeds the
@@ -177,7 +179,7 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
 
         An event that would exceed the budget is refused. A `Release` exists already, so it is recorded in any case, and
         `PrivacyBudgetExceeded` is raised afterwards. `h` is the adjacency of the true rows, by default the ledger's:
-        one number, one per row, or what `adjacency_from_counts` returns, for moves of any entries.
+        one number, one per row, or the result of `adjacency_from_counts`, for moves of any entries.
         """
         event, times = self._event_of(release, h), check_count(times, "times")
         self._record(event, label, times, _DRAWN if isinstance(release, Release) else "")
@@ -186,12 +188,12 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         return self
 
     def record_deterministic(self, label: str = "") -> PrivacyLedger:
-        """Record the publication of a deterministic function of the true data (E8): ε is infinite from here on."""
+        """Record the publication of a deterministic function of the true data (E8): ε is infinite from now on."""
         self._record(Disclosure(), label, 1, "the disclosure is on record, but it")
         return self
 
     def declare(self, *what: str) -> PrivacyLedger:
-        """Note what was declared to be public, such as ``"levels"``: believed, not checked, and printed with ε."""
+        """Record fields declared public, such as ``"levels"``; they are believed, not checked, and printed with ε."""
         for one in what:
             with self._current():
                 if one not in self._declared:
@@ -206,26 +208,26 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
             return accountant.would_exceed(event, check_count(times, "times"))
 
     def knows(self, release: Release) -> bool:
-        """Whether the release was drawn under this ledger, or recorded in it."""
+        """Tell whether the release was drawn under this ledger, or recorded in it."""
         self._read()
         return release.digest in self._digests
 
     def has(self, label: str, event: Event) -> bool:
-        """Whether a draw is on record under this very label and with this very event: same k, floor, h and all."""
+        """Tell whether a draw with exactly this label and event is on record."""
         return any((label, event) == known[:2] for known in self.entries)
 
     def name_of(self, draw: str) -> str:
-        """Return a name for a seeded draw that is the same whenever it is repeated, and tells nothing without our key.
+        """Return a name for a seeded draw: repetitions get the same name, which reveals nothing without our key.
 
-        A plain hash would tell anyone who guesses the seed which of two data sets was drawn from. The key is the
-        process's own, or lies beside the ledger's file (``<name>.key``).
+        With a plain hash, anyone who guesses the seed could tell data sets apart. The key belongs to the process, or
+        lies beside the ledger's file (``<name>.key``).
         """
         return NAMED + hmac.new(journal.key_of(self.path), draw.encode(), "sha256").hexdigest()[:16]
 
     def adopt(self, label: str, event: Event, digest: str) -> PrivacyLedger:
         """Count a draw that was charged elsewhere, unless it is known here; return the ledger itself.
 
-        Different draws may happen to give the same release, and each costs: so one with a name counts by its name.
+        Different draws may give the same release, and each costs, so a draw with a name is identified by its name.
         """
         self._read()
         named = label.startswith(NAMED) and not any(label == known for known, _, _ in self.entries)
@@ -235,7 +237,7 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         return self
 
     def priced(self, event: Event) -> Event:
-        """Return the event as it is charged: with the ledger's own adjacency where a Dirichlet draw states none."""
+        """Return the event to charge: with the ledger's adjacency if a Dirichlet draw states none."""
         return event.under(self.h) if isinstance(event, DirichletEvent) and not event.h else event
 
     def _event_of(self, release: Release | Event, h: Any = None) -> Event:
@@ -354,14 +356,14 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         return PrivacyLedger.from_json, (self.to_json(),)
 
     def to_json(self) -> str:
-        """Return the ledger as JSON text that may leave: the ledger's own h stands for one computed from counts."""
+        """Return the ledger as JSON text for publication; the ledger's own h replaces one computed from counts."""
         lines = [journal.to_line(label, self.priced(event.public), times) for label, event, times in self.entries]
         extra = {"entries": lines, "drawn": sorted(self._digests), "declared": self._declared}
         return json.dumps({**self._header(), **extra}, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> PrivacyLedger:
-        """Read what `to_json` wrote: a record of what was spent, which refuses every charge."""
+        """Read JSON from `to_json`: a record of the privacy spent, which refuses every charge."""
         try:
             content = json.loads(text)
             journal.check_header(content)
@@ -404,7 +406,7 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
 
     @property
     def entries(self) -> tuple[tuple[str, Event, int], ...]:
-        """What was recorded, in order: label, event, number of equal draws in a row."""
+        """The entries in order: label, event, number of equal draws in a row."""
         self._read()
         return tuple(self._log)
 
@@ -415,7 +417,7 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
 
     @property
     def declared(self) -> tuple[str, ...]:
-        """What was declared to be public; believed, not checked."""
+        """Fields declared public; believed, not checked."""
         self._read()
         return tuple(self._declared)
 

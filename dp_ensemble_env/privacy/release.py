@@ -68,22 +68,22 @@ class Release:
 
     @property
     def k(self) -> float:
-        """Concentration of a Dirichlet release; infinity for other mechanisms, whose noise is not of that kind."""
+        """Concentration of a Dirichlet release; infinity for other mechanisms."""
         return float(getattr(self.event, "k", np.inf))
 
     @property
     def seeding(self) -> Seeding:
-        """Where the randomness came from: only the operating system's entropy hides the input for good."""
+        """Source of the randomness; only the operating system's entropy hides the input for good."""
         return self.event.seeding
 
     @property
     def reproducible(self) -> bool:
-        """Whether someone who knows how it was seeded could repeat the draw, and so undo it."""
+        """Whether anyone who knows the seeding could repeat the draw, and so remove its noise."""
         return self.seeding != "os-entropy"
 
     @cached_property
     def digest(self) -> str:
-        """What a ledger knows the release by: a hash of its numbers and of its event."""
+        """Hash of the numbers and the event, by which a ledger identifies the release."""
         return _digest(*self._content())
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
-"""An episode as a moving picture: the uncontrolled loads beside those of an agent.
+"""An animated episode: uncontrolled loads beside the loads of an agent.
 
-Both environments start in the same state and meet the same contexts. Above stand the loads, below the power so far. The
-letters are large enough for a telephone.
+Both environments start in the same state and meet the same contexts. The upper half shows the loads, the lower half the
+power so far. The text is large enough for a phone.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ COLOURS = 48
 
 
 def check_suffix(path: Path) -> None:
-    """Refuse a file that is no moving picture."""
+    """Refuse a file that is not a GIF."""
     if path.suffix.lower() != ".gif":
-        raise ValueError(f"{path} must end in .gif to become an animation.")
+        raise ValueError(f"{path} must end in .gif.")
 
 
 def animate(
     agent: Any, env: EnsembleEnv, path: Path, *, name: str = "agent", score: float | None = None, seed: int = 0
 ) -> Path:
-    """Play one episode of an agent with `predict` and write it beside the uncontrolled one.
+    """Play one episode of an agent with `predict`, and write a GIF that shows it beside the uncontrolled loads.
 
-    The file is a GIF; it shows the agent's name and score, if given.
+    It shows the agent's name, and its score if given.
     """
     check_suffix(path)
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")

@@ -1,7 +1,6 @@
-"""Figures as data: drawn live on a page by its script, and by matplotlib as the plain picture for paper.
+"""Figures as data: drawn by a page's script, and by matplotlib as a plain picture.
 
-Both are made from the same `Chart`, so they cannot disagree. What is embedded in a page is rounded to what can be
-read off a figure.
+Both come from the same `Chart`, so they agree. Numbers embedded in a page are rounded to the precision of a figure.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ def _named(places: Sequence[tuple[float, str]]) -> list[Any]:
 
 
 def rounded(values: Any) -> list[float | None]:
-    """Round to what can be read off a figure; what is not finite becomes None.
+    """Round to the precision of a figure; numbers that are not finite become None.
 
     Examples
     --------

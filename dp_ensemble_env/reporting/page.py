@@ -1,7 +1,7 @@
 """The one template of every report: a self-contained HTML page that loads without a network.
 
-What was found comes first, in sentences, beside the figure that shows it; a bar of contents follows; figures are live
-where scripts run, and plain pictures on paper and elsewhere; words of the glossary are explained where they appear.
+The findings come first, in sentences, beside their figure. A table of contents follows. Figures are interactive where
+scripts run, and plain pictures elsewhere. Words of the glossary are explained where they appear.
 """
 
 from __future__ import annotations

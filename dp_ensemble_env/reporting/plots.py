@@ -1,8 +1,8 @@
-"""One look for every picture: colours, fonts, how a figure reaches the disk; charts, and the pictures of privacy.
+"""One style for every picture: colours, fonts, saving; charts, and the pictures of privacy.
 
-Importing this module imports matplotlib; nothing else in the package does so before a picture is asked for. It leaves
-matplotlib's settings and its figures as they are: pictures are drawn inside `look`, on figures that pyplot does not
-know, so they come out alike whatever a session's style and backend are.
+Importing this module imports matplotlib; the rest of the package does so only to draw a picture. It leaves
+matplotlib's settings and figures unchanged: pictures are drawn inside `look`, on figures that pyplot does not know, so
+they do not depend on a session's style or backend.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ NAMED = dict(zip(COLORS, (BLUE, RED, GREEN, ORANGE, PINK, SKY, BLACK, GREY), str
 
 @look()
 def draw_chart(chart: Chart, path: Path, vector: bool = False) -> Path:
-    """Draw the plain picture of a chart: what is shown before anybody clicks."""
+    """Draw the plain picture of a chart, with the series that are shown at first."""
     series = [one for one in chart.series if one.shown]
     figure, axes = subplots(figsize=(PAGE, 4.0 if chart.rows is None else 0.26 * len(chart.rows) + 1.0))
     for span in chart.windows:

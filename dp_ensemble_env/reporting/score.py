@@ -119,7 +119,7 @@ def event_outcome(model: EnsembleModel, policy: Any) -> Outcome:
 
 
 class Tenths(NamedTuple):
-    """Tenths of the loads, by what they would use uncontrolled, the most first: expected kWh and dollars of each."""
+    """Tenths of the loads in order of uncontrolled use, highest first: expected kWh and dollars of each."""
 
     uncontrolled_kwh: FloatArray
     delivered_kwh: FloatArray
@@ -127,7 +127,7 @@ class Tenths(NamedTuple):
 
 
 def tenths(model: EnsembleModel, policy: Any) -> Tenths:
-    """Return who gives how much under a policy (T, [c,] n, m): exact expectations, given where a load starts.
+    """Return who gives how much under a policy (T, [c,] n, m): exact expected values given a load's start.
 
     Energy counts over the event, or the whole day where there is none. Loads differ by their start alone.
     """
@@ -180,7 +180,7 @@ def start_values(model: EnsembleModel) -> tuple[float, float]:
 
 
 class Returns(NamedTuple):
-    """Returns of states or episodes, what the uncontrolled ensemble and the optimum earn there, and the weights."""
+    """Returns of states or episodes, the uncontrolled and optimal returns there, and the weights."""
 
     achieved: FloatArray
     uncontrolled: FloatArray
@@ -201,8 +201,7 @@ def summarise(
 ) -> Outcome:
     """Make the outcome of mean returns, discomfort and power (T + 1,) of the whole ensemble.
 
-    Unless `exact`, the returns are those of equally weighted episodes, and the
-    errors are estimated from them; that of the score is that of a ratio (delta method).
+    Unless `exact`, the returns belong to equally weighted episodes, which give the errors (of the score: delta method).
     """
     achieved, idle, best, weights = returns
     mean, low, high = (float(weights @ values) for values in (achieved, idle, best))
@@ -236,7 +235,7 @@ def summarise(
 def score(mean_return: float, uncontrolled: float, optimum: float) -> float:
     """Place a return between the uncontrolled ensemble (0) and the optimum (100).
 
-    When nothing can be gained the two coincide, and every policy that loses nothing scores 100.
+    If the two are equal, nothing can be gained, and every policy that loses nothing scores 100.
     """
     gain = optimum - uncontrolled
     if gain <= 1e-12 * max(1.0, abs(optimum)):

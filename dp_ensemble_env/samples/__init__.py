@@ -1,4 +1,4 @@
-"""Sample meter files of our own making: synthetic, small, and installed with the package.
+"""Sample meter files: synthetic, small, and installed with the package.
 
 =================  ==================================================================================================
 ``fleet.csv``      a wide file: twelve synthetic participants, hourly mean power in kW, summer 2018
@@ -28,7 +28,7 @@ def names() -> tuple[str, ...]:
 
 
 def path(name: str) -> Path:
-    """Return where a sample lies.
+    """Return the path of a sample.
 
     Examples
     --------

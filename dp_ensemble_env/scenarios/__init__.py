@@ -1,10 +1,10 @@
 """Problems by name: the registry of scenarios.
 
-A scenario is a factory of models with a card, and has an environment id. One of your own needs one line::
+A scenario is a factory of models with a card and an environment id. To add your own, write one line::
 
     scenarios.register("two-level", factory, Card(title="Two levels", story="..."))
 
-After it ``gymnasium.make("dp_ensemble/TwoLevel-v0")``, ``EnsembleEnv("two-level")`` and every
+Then ``gymnasium.make("dp_ensemble/TwoLevel-v0")``, ``EnsembleEnv("two-level")`` and every
 command's ``--scenario two-level`` work.
 """
 
@@ -30,24 +30,24 @@ if TYPE_CHECKING:
 #: Instances to train on, to choose settings with, and to report, which share no seed; how many results are about.
 _SIZES = {"train": 20, "validation": 10, "test": 20}
 SPLITS = tuple(_SIZES)
-#: Instances that nobody plays: the signals of a scenario's environments were found on them.
+#: Separate instances from which the signals of a scenario's environments were computed.
 DESIGN, _DESIGN_SIZE = "design", 8
 NAMESPACE = "dp_ensemble"
 #: The recorded probes of all scenarios.
 RECORD = Path(__file__).parent / "probes.json"
-#: What each scenario tests, and what PPO reaches there; `make scenario-pages` writes it.
+#: Tests and PPO score of each scenario; `make scenario-pages` writes the file.
 LISTING = Path(__file__).parent / "listing.json"
 
 
 @dataclass(frozen=True)
 class Card:
-    """The description of a scenario in plain words: its name, what is steered and what happens in it."""
+    """The description of a scenario in plain words: name, loads and story."""
 
     title: str
     story: str
     states: str = ""
     sources: str = ""
-    """Where the numbers come from, or that they are synthetic."""
+    """Sources of the numbers, or that they are synthetic."""
     private: str = "the default behaviour"
     version: int = 0
     """A scenario whose meaning changes gets a new version, and a new environment id."""
@@ -60,9 +60,9 @@ class Card:
 class Scenario:
     """A factory ``factory(instance_seed, **overrides) -> EnsembleModel``, its card, and how participants differ.
 
-    ``participants(model, count, days, rng)`` returns the records of each: rows (time, context, state, decision).
-    Without it all participants behave as the default says; see `participants`. `memories` names memories of an agent
-    whose worth the probes show: ``(follow, first)`` of `Context.remembering`.
+    ``participants(model, count, days, rng)`` returns the records of each participant: rows (time, context, state,
+    decision). Without it all participants follow the default; see `participants`. `memories` names memories for an
+    agent, ``(follow, first)`` of `Context.remembering`, which the probes score.
     """
 
     factory: Callable[..., EnsembleModel]
@@ -116,7 +116,7 @@ def card(name: str) -> Card:
 
 
 def listing(name: str) -> dict[str, Any]:
-    """Return what is recorded of a scenario for the list of all: ``"tests"`` and ``"ppo"``; or nothing."""
+    """Return a scenario's record for the list, ``"tests"`` and ``"ppo"``; empty if there is none."""
     found: dict[str, Any] = _content(LISTING).get(name, {})
     return found
 
@@ -149,7 +149,7 @@ def make(name: str, *, instance: int = 0, split: str = "train", **overrides: Any
 
 
 def make_all(name: str, split: str = "train") -> tuple[EnsembleModel, ...]:
-    """Return the models of all instances of a split; they are kept, since making and solving them takes seconds."""
+    """Return the models of all instances of a split, cached because making and solving them takes seconds."""
     return _made(_REGISTRY[name].factory, name, split)
 
 
@@ -193,17 +193,17 @@ def factory(name: str) -> Callable[..., EnsembleModel]:
 
 
 def has_participants(name: str) -> bool:
-    """Whether a scenario knows how its participants differ."""
+    """Tell whether a scenario says how its participants differ."""
     return _REGISTRY[name].participants is not None
 
 
 def memories(name: str | None) -> Mapping[str, tuple[Any, int]]:
-    """Return the memories that a scenario describes, none for a model without one."""
+    """Return the memories that a scenario describes; empty for a model without a scenario."""
     return _REGISTRY[name].memories if name in names() else {}
 
 
 def instances(split: str) -> range:
-    """Return the numbers of the instances of a split that results are about, always the same."""
+    """Return the numbers of the instances of a split, which are fixed."""
     return range(_DESIGN_SIZE if split == DESIGN else _SIZES[check_choice(split, "split", SPLITS)])
 
 

@@ -46,7 +46,7 @@ DEBT_KWH = 40.0
 RECOVERY, PAYBACK, MARGIN = 0.25, 0.9, 0.10
 #: A building's activity: its spread, and what is kept of it from one hour to the next while open and while closed.
 ACTIVITY, KEPT_OPEN, KEPT_CLOSED = 0.15, 0.99, 0.2
-#: The hours at which activity is settled anew, and those to which it is kept from them.
+#: The hours in which activity is drawn, and the hours for which it is kept.
 OPENING, OPEN = (7, 8), range(9, 19)
 #: So many days of the most similar weather are estimated from.
 SIMILAR_DAYS = 40
@@ -177,8 +177,8 @@ def rebound(usual_kw: FloatArray, power_kw: FloatArray) -> FloatArray:
 def campus_meters(campus: int = 0, meters: int = 50) -> tuple[TimeArray, FloatArray]:
     """Simulate hourly meters of campus buildings over a summer: stamps (m,) and mean power (m, meters) in kW.
 
-    Each follows the synthetic building with an activity of its own, spread by 15 %. Activity is settled anew when the
-    building opens, kept until it closes but for small changes, and hardly lasts from hour to hour while it is closed.
+    Each follows the synthetic building with its own activity, spread by 15 %. A building draws its activity when it
+    opens and almost keeps it until it closes; at night activity changes from hour to hour.
     """
     year = campus_building(campus)
     times, profile, _ = resample(year.times, year.kw, year.step, HOUR)

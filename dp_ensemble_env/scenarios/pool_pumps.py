@@ -1,8 +1,8 @@
 """Pool pumps, the deferrable load of Meyn and others: filter programmes that run through once they have started.
 
 A pump is on or off, and its state counts the half hours it has been so. **Nature** is a clock: to go on adds half an
-hour, to switch starts from zero. **Behaviour** is private: how long the programmes are and how firmly they hold. The
-textbook's pump has a chance of switching that rises smoothly with the time; a real programme is not easily stopped.
+hour, to switch starts from zero. **Behaviour** is private: the length of the programmes and how firmly owners keep to
+them. In the textbook the probability of switching rises smoothly with time; a real programme is hard to interrupt.
 **Context** is the state of the grid: surplus, balanced or short, at the prices for imbalance of a supplier who has
 bought the pumps' usual energy beforehand.
 """

@@ -153,7 +153,7 @@ class ProblemSettings(ForecastSettings, MeterSettings, EventSettings, ModelSetti
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings for JSON, with the digest of the meter file to recognise it by."""
+        """Return the settings for JSON, with the digest of the meter file."""
         found = {"sha256": None if self.meter is None else file_digest(self.meter), **asdict(self)}
         if self.meter is not None:
             found["meter"] = str(resolved(self.meter))

@@ -41,5 +41,5 @@ FORMATS: Registry[Format] = Registry(
 def register_format(
     name: str, recognise: Callable[[bytes], bool], read: Callable[[Path, ReadSettings, bool], list[Readings]]
 ) -> None:
-    """Register a format of your own; see `Format`."""
+    """Register your own format; see `Format`."""
     FORMATS.register(name, Format(recognise, read))

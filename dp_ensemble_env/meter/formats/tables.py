@@ -1,4 +1,4 @@
-"""The text formats: which columns hold what, and what is known of unit and stamp."""
+"""The text formats: the meaning of the columns, and known units and stamps."""
 
 from __future__ import annotations
 

@@ -98,9 +98,9 @@ def renyi_to_epsilon(delta: float, orders: FloatArray, divergences: FloatArray) 
 
 
 def concentrated_sigma(epsilon: float, delta: float) -> float:
-    """Return the least noise multiplier of *discrete* Gaussian noise that is proven to be (epsilon, delta)-private.
+    """Return the least noise multiplier of *discrete* Gaussian noise that is proven (epsilon, delta)-private.
 
-    The proof is by zCDP with ρ = 1/2σ², as that of OpenDP, and needs a little more noise than continuous noise does.
+    The proof uses zCDP with ρ = 1/2σ², as OpenDP's does, and needs slightly more noise than continuous noise.
     """
     return math.exp(_least(lambda x: ORDERS / (2.0 * math.exp(2.0 * x)), math.log(1e-4), epsilon, delta))
 

@@ -61,7 +61,7 @@ _VANISHING_K = 1e-9
 
 # ------------------------------------------------------------------ rows alone
 class RowGroup(NamedTuple):
-    """A number of equal row releases: concentration, least entry, adjacency and how many."""
+    """Equal row releases: concentration, smallest entry, adjacency, and their number."""
 
     k: float
     omega: float
@@ -70,7 +70,7 @@ class RowGroup(NamedTuple):
 
 
 class UnreachableTarget(ValueError):  # noqa: N818 - reads as what it says
-    """No concentration reaches the asked (epsilon, delta) with this floor and adjacency."""
+    """No concentration reaches the requested (epsilon, delta) with this floor and adjacency."""
 
 
 def merge_groups(groups: Iterable[RowGroup]) -> tuple[RowGroup, ...]:
@@ -168,7 +168,7 @@ def has_grid(groups: tuple[RowGroup, ...]) -> bool:
 
 # ------------------------------------------------------------------ totals
 def total_epsilon(delta: float, counted: Iterable[tuple[Loss, int]]) -> float:
-    """Return ε at `delta` of losses that occur so and so often; infinity where no bound holds for all inputs."""
+    """Return ε at `delta` of counted losses; infinity if no bound holds for all inputs."""
     counts = _merged(counted)
     if NoBound() in counts:
         return math.inf
@@ -193,7 +193,7 @@ def _groups(counted: Iterable[tuple[Loss, int]]) -> tuple[RowGroup, ...]:
 
 
 def total_delta(epsilon: float, counted: Iterable[tuple[Loss, int]]) -> float:
-    """Return the least δ at which all losses together cost at most `epsilon`, rounded up; one where nothing does."""
+    """Return the least δ at which all losses together cost at most `epsilon`, rounded up; 1 if there is none."""
     epsilon = check_in_range(epsilon, "epsilon", 0, math.inf)
     counts = _merged(counted)
     if not counts:
@@ -242,7 +242,7 @@ def _mixed_epsilon(delta: float, counted: tuple[tuple[Loss, int], ...]) -> float
 # ------------------------------------------------------------------ the accountant
 @dataclass
 class Accountant:
-    """Adds up what was charged, equal charges as one power, and says what still fits into the budget."""
+    """Adds up charges, and tells whether a draw still fits into the budget."""
 
     rows: Rows = "sequential"  #: How rows compose, unless a call says otherwise.
     budget: tuple[float, float] | None = None
@@ -251,7 +251,7 @@ class Accountant:
     _losses: dict[Any, Losses] = field(default_factory=dict, repr=False)
 
     def compose(self, event: Any, count: int = 1) -> Accountant:
-        """Count `count` draws with this event; an event whose losses nobody knows is refused."""
+        """Count `count` draws with this event; refuse an event with unknown losses."""
         if self._losses_of(event).matrices:  # what fits of one event is known while the others stand still
             self._fits = {event: self._fits[event]} if event in self._fits else {}
         self.charges[event] = self.charges.get(event, 0) + count
@@ -266,7 +266,7 @@ class Accountant:
         return total_delta(epsilon, self._counted(self.charges, rows))
 
     def would_exceed(self, event: Any, count: int = 1) -> bool:
-        """Whether `count` more such draws would exceed the budget. Cheap when an event repeats."""
+        """Tell whether `count` more such draws would exceed the budget; fast for repeated events."""
         if self.budget is None or not self._losses_of(event).matrices:
             return False
         most, wanted = self.budget[0], self.charges.get(event, 0) + count
@@ -284,7 +284,7 @@ class Accountant:
         return False
 
     def excess(self, event: Any, count: int) -> str | None:
-        """Say by how much the budget would be exceeded; None if it would not."""
+        """Return by how much the draws would exceed the budget; None if they would not."""
         if self.budget is None or not self.would_exceed(event, count):
             return None
         return (

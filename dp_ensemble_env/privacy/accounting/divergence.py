@@ -147,7 +147,7 @@ def worst_case_epsilon(delta: float, k: float, h: float, omega: float) -> float:
 
 
 def vanishing_k_epsilon(delta: float, h: float, omega: float) -> float:
-    """Least ε that one row can reach at `delta`, whatever k is: (h/2ω) ln( (h/2) / ((2ω + h/2) δ) )."""
+    """Return the least ε of one row at `delta` over all k: (h/2ω) ln( (h/2) / ((2ω + h/2) δ) )."""
     check_delta(delta)
     check_row_settings(1.0, h, omega)
     if h == 0:
@@ -188,7 +188,7 @@ def pair_delta(epsilon: float, row: ArrayLike, i: int, j: int, k: float, h: floa
 
 
 def pair_epsilon(delta: float, row: ArrayLike, i: int, j: int, k: float, h: float) -> float:
-    """Exact ε at `delta` of one row and its neighbour; infinity if the move empties an entry."""
+    """Return the exact ε at `delta` of one row and its neighbour; infinity if the move empties an entry."""
     check_delta(delta)
     check_positive(k, "k")
     return _solve_epsilon(lambda e: _log_pair_delta(e, row, i, j, k, h), delta)

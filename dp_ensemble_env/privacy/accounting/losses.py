@@ -50,7 +50,7 @@ _ROUNDING = 1e-12
 # ------------------------------------------------------------------ the family
 @dataclass(frozen=True)
 class Loss(ABC):
-    """The privacy loss of one draw, whose settings are positive. Equal losses compare equal, so they can be counted."""
+    """The privacy loss of one draw; its settings are positive, and equal losses compare equal."""
 
     kind: ClassVar[str]  #: Its name in files.
 
@@ -60,7 +60,7 @@ class Loss(ABC):
 
     @abstractmethod
     def renyi(self, orders: FloatArray) -> FloatArray:
-        """Return upper bounds of the Rényi divergences of these orders, infinity where there is none."""
+        """Return upper bounds on the Rényi divergences of these orders; infinity where none is known."""
 
     def distribution(self, step: float) -> Any | None:
         """Return a pessimistic privacy-loss distribution of ``dp-accounting`` on this grid; None if none is known."""
@@ -68,7 +68,7 @@ class Loss(ABC):
 
     @property
     def reach(self) -> float:
-        """About how large the loss is at most, which decides whether a grid can hold it; 0 if that is known to fit."""
+        """Rough upper bound on the loss, to choose a grid; 0 if it is known to fit."""
         return 0.0
 
 
@@ -161,7 +161,7 @@ class GaussianLoss(Loss):
 
 @dataclass(frozen=True)
 class ConcentratedLoss(Loss):
-    """A draw that is ρ-zCDP, as discrete Gaussian noise is proven to be; no distribution is known."""
+    """A ρ-zCDP draw, such as discrete Gaussian noise; its loss distribution is not known."""
 
     kind: ClassVar[str] = "zcdp"
     rho: float
@@ -286,22 +286,22 @@ def row_reach(k: float, omega: float, h: float) -> float:
 # ------------------------------------------------------------------ the losses of one draw
 @dataclass(frozen=True)
 class Losses:
-    """What one draw costs.
+    """The privacy cost of one draw.
 
-    A draw consists of matrices (one for each time and context, mostly one), and a matrix of rows that one unit's data
-    may touch or not. A mechanism that does not draw row by row has one matrix with one loss. `matrices` holds for each
-    different matrix the losses of its rows with their numbers, and how many such matrices there are.
+    A draw consists of matrices (often one, else one for each time and context), and a matrix of rows; one unit's data
+    affect some of them. A mechanism that does not draw row by row has one matrix with one loss. `matrices` holds, for
+    each different matrix, the losses of its rows with their numbers, and the number of such matrices.
     """
 
     matrices: tuple[tuple[tuple[tuple[Loss, int], ...], int], ...] = ()
 
     @classmethod
     def of(cls, *matrices: Mapping[Any, int]) -> Losses:
-        """Collect the losses of each matrix, ``{loss: number}``; of nothing: the draw is free."""
+        """Collect the losses of each matrix, ``{loss: number}``; without arguments the draw is free."""
         return cls(tuple(Counter(tuple(one.items()) for one in matrices if one).items()))
 
     def counted(self, rows: Rows) -> list[tuple[Loss, int]]:
-        """Return the losses of a unit that touches these rows of each matrix, and how often each occurs."""
+        """Return the losses of a unit that affects these rows of each matrix, with their numbers."""
         most = math.inf if check_rows(rows) == "sequential" else 1 if rows == "parallel" else int(rows)
         total: Counter[Loss] = Counter()
         for matrix, times in self.matrices:
@@ -331,7 +331,7 @@ class Losses:
         return cls(tuple(matrices))
 
     def agree(self, other: Losses) -> bool:
-        """Whether both are equal but for rounding in the last digits, which may differ between machines."""
+        """Tell whether both are equal up to rounding in the last digits."""
         return _close(self.to_json(), other.to_json())
 
 

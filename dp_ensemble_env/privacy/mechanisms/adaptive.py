@@ -22,7 +22,7 @@ before the first query; numerical trouble afterwards makes the release the publi
 often the behaviour at hand visits the row, times a number of days that is fitted. *Behaviour*: every answer is a linear
 measurement with known noise, so all answers add up to an information matrix and a vector. The prior is normal around
 the guess, its size is chosen by marginal likelihood, and rows sum to one. Cells are then made `possible`. *Choice*: the
-release, the guess or a mean of them, whichever plan earns most on behaviours drawn from the posterior.
+release, the guess or a mean of them, by the plan's return on behaviours drawn from the posterior.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class AdaptiveEvent(GaussianEvent, type="adaptive"):
     problem: str
 
     def stream_key(self) -> dict[str, Any]:
-        """Return what is hashed into the stream of a seeded draw; frozen, see `Event.stream_key`."""
+        """Return the fields hashed into the stream of a seeded draw; frozen, see `Event.stream_key`."""
         return {**super().stream_key(), "problem": self.problem}
 
     @classmethod

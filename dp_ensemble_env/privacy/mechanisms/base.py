@@ -47,7 +47,7 @@ def hash_of(content: dict[str, Any]) -> str:
 # ------------------------------------------------------------------ events
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """All that the price of a draw depends on, and nothing of the data but what is public.
+    """The description of a draw: everything that determines its privacy cost, and no private data.
 
     A subclass names its type, ``class MyEvent(Event, type="mine")``, and states its `losses`. Its fields are numbers,
     texts and tuples of them. A process that does not know the type reads it as a `StoredEvent`, with its losses.
@@ -80,7 +80,7 @@ class Event:
         raise ValueError(f"no privacy cost is known for a {self.type!r} event; {remedy}.")
 
     def stream_key(self) -> dict[str, Any]:
-        """Return what is hashed, with the data, into the random stream of a seeded draw: the draw itself, no claim.
+        """Return the fields that are hashed, with the data, into the random stream of a seeded draw.
 
         **Frozen**: another name or value here changes every seeded release.
         """
@@ -128,21 +128,21 @@ class Event:
 
     @classmethod
     def claims(cls, events: Sequence[Any], rows: str | int) -> tuple[str, list[str]]:
-        """Put draws of this type into words: settings, as they follow "3 releases", and the terms of the claim."""
+        """Describe draws of this type: settings, to follow "3 releases", and the terms of the claim."""
         return f" by the {cls.type} mechanism", []
 
     @property
     def drawn(self) -> Event:
-        """The draw itself, without what is merely claimed about it, such as an adjacency."""
+        """The draw itself, without claims about it, such as an adjacency."""
         return self
 
     @property
     def public(self) -> Event:
-        """The event as it may leave: without what was computed from private data."""
+        """The event without values computed from private data."""
         return self
 
     def under(self, h: Any = None, entries: str | None = None) -> Event:
-        """Return the same draw under another adjacency, where the mechanism leaves that open."""
+        """Return the same draw under another adjacency, if the mechanism allows it."""
         if h is not None or entries is not None:
             raise ValueError(f"a {self.type} release fixes its own adjacency; leave h and entries out.")
         return self
@@ -194,7 +194,7 @@ class StoredEvent(Event):
 # ------------------------------------------------------------------ permits
 @dataclass(frozen=True, eq=False)
 class Permit:
-    """The right to make as many draws as a ledger has on record: their event, and where randomness comes from."""
+    """Permission for the draws that a ledger has on record, with their event and their source of randomness."""
 
     event: Event
     rng: np.random.Generator = field(repr=False)
@@ -202,7 +202,7 @@ class Permit:
     _used: list[Event] = field(default_factory=list, init=False, repr=False)
 
     def covers(self, event: Event) -> None:
-        """Refuse a draw that differs from what was charged, or that comes after all that were charged."""
+        """Refuse a draw that differs from the charged event, or exceeds the number of charged draws."""
         if self.event.drawn != event.drawn:
             raise ValueError(
                 f"the permit is for {self.event}, not for {event}; charge the event of this very draw to the ledger."
@@ -292,7 +292,7 @@ class Mechanism(ABC):
         return f"{self.name}:{settings}" if settings else self.name
 
     def data_of(self, model: Any) -> Any:
-        """Return what the mechanism draws from, given a model: its default matrix."""
+        """Return the data from which the mechanism draws, given a model: its default matrix."""
         return model.default
 
     def terms_of(self, model: Any) -> dict[str, Any]:
@@ -301,9 +301,9 @@ class Mechanism(ABC):
 
     @abstractmethod
     def event(self, data: Any, *args: Any, **terms: Any) -> Event:
-        """Describe a draw from `data` before it happens; settings that cannot be drawn are refused.
+        """Describe a draw from `data` before it happens; refuse impossible settings.
 
-        A mechanism names the terms that it takes, ``seeding="os-entropy"`` first; others are then refused.
+        A mechanism names its terms, ``seeding="os-entropy"`` first; others are refused.
         """
 
     @abstractmethod
@@ -311,10 +311,10 @@ class Mechanism(ABC):
         """Make the draw that the permit is for."""
 
     def release(self, data: Any, rng: Rng = None, **terms: Any) -> Release:
-        """Draw one release that no ledger knows of (`PrivacyLedger.release` charges it first).
+        """Draw one release without a ledger (`PrivacyLedger.release` charges it first).
 
-        Without `rng` the randomness is the operating system's, as publication needs: anyone who knows the seed of a
-        seeded draw can remove its noise. `terms` are public terms of the draw, such as ``support=``.
+        Without `rng` the randomness comes from the operating system, as publication requires: anyone who knows the seed
+        of a seeded draw can remove its noise. `terms` are public terms of the draw, such as ``support=``.
         """
         check_terms(self, terms)
         event = self.event(data, seeding=seeding_of(rng), **terms)

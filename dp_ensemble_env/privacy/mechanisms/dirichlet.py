@@ -68,9 +68,9 @@ class DirichletEvent(Event, type="dirichlet"):
     #: Adjacency of the true rows (before the floor shrinks it): one for all or one each. Empty: the ledger's own.
     h: tuple[float, ...] = ()
     entries: Entries = "two"  #: Whether adjacent rows differ in two entries or in any number.
-    #: Whether h was stated, or computed from private counts (then it is not to be published), perhaps of devices.
+    #: Whether h was stated, or computed from private counts (perhaps of devices) and so must not be published.
     h_source: str = "stated"
-    steps: int = 1  #: Number of matrices, one for each time and context: one unit may touch rows of each of them.
+    steps: int = 1  #: Number of matrices, one for each time and context; one unit may affect rows of each.
     balls: int = 0  #: Of a published draw: balls drawn from the urn of each row.
     weight: int = 0  #: Tickets that the urn holds at the start.
 
@@ -113,23 +113,23 @@ class DirichletEvent(Event, type="dirichlet"):
 
     @property
     def drawn(self) -> DirichletEvent:
-        """The draw itself: settings, support and seeding; the adjacency is a matter of the claim."""
+        """The draw itself, that is settings, support and seeding, without the adjacency."""
         return replace(self, h=(), entries="two", h_source="stated")
 
     def stream_key(self) -> dict[str, Any]:
-        """Return what is hashed into the stream of a seeded draw; frozen, see `Event.stream_key`."""
+        """Return the fields hashed into the stream of a seeded draw; frozen, see `Event.stream_key`."""
         settings = {"type": "dirichlet", "k": self.k, "floor": self.floor, "seeding": self.seeding}
         support = {"successors": self.successors, "steps": self.steps}  # a published draw has no stream to fix
         return {**settings, **support, "h": (), "entries": "two", "h_source": "stated"}
 
     @property
     def concentration(self) -> float:
-        """k, of a published draw that of the urn."""
+        """The mechanism's k, or the urn's for a published draw."""
         weight, added = urn(self.k)
         return weight / added if self.weight else self.k
 
     def losses(self) -> Losses:
-        """Return the losses of the drawn rows, of an event without an h under that of the paper."""
+        """Return the losses of the drawn rows; an event without an h takes the paper's."""
         by_matrix: list[dict[Loss, int]] = []
         k, least, entries, more = self.concentration, self.least, self.entries, 0.0
         if self.weight and least > 0 and entries == "two":
@@ -145,23 +145,23 @@ class DirichletEvent(Event, type="dirichlet"):
 
     @property
     def relation(self) -> NeighboringRelation:  # type: ignore[override]
-        """One participant where the adjacency comes from devices, else rows that move by h."""
+        """One participant if the adjacency comes from devices, else rows that change by h."""
         devices = self.h_source == "devices"
         return NeighboringRelation.ADD_OR_REMOVE_ONE if devices else NeighboringRelation.CHANGE_ROWS
 
     @property
     def public(self) -> DirichletEvent:
-        """The event without an h that was computed from private counts."""
+        """The event, without an h that was computed from private counts."""
         return self if self.h_source == "stated" else self.drawn
 
     @property
     def least(self) -> float:
-        """Least entry of the mechanism's input: the floor, of a published draw less what rounding takes."""
+        """Smallest entry of the mechanism's input: the floor, reduced by the rounding of a published draw."""
         return max(0.0, self.floor - SLACK / self.weight) if self.weight and self.floor else self.floor
 
     @property
     def moved(self) -> FloatArray:
-        """Adjacency of every row of the mechanism's input in order, -1 where one successor leaves nothing to draw."""
+        """Adjacency of every row of the mechanism's input, -1 for a row with one successor, which is not drawn."""
         sizes = np.array(self.successors, dtype=float)
         moved = np.broadcast_to(np.array(self.h or (PAPER_H,)), sizes.shape)
         left = np.maximum(0.0, 1.0 - self.floor * sizes) * moved
@@ -171,7 +171,7 @@ class DirichletEvent(Event, type="dirichlet"):
 
     @property
     def bare(self) -> bool:
-        """Whether no bound holds for all inputs, since there is no floor."""
+        """Whether no bound holds for all inputs, because there is no floor."""
         return self.floor == 0 and bool((self.moved > 0).any())
 
     @property
@@ -262,10 +262,10 @@ class DirichletMechanism(Mechanism):
         entries: Any = None,
         clip: Any = None,
     ) -> DirichletEvent:
-        """Describe a draw from a matrix, of which only the support is looked at, which counts as public.
+        """Describe a draw from a matrix; only its support is read, which counts as public.
 
-        The support is that of the nonzero entries unless it is declared; h and entries are the adjacency, by default
-        the mechanism's own (`DirichletEvent.under`). A fleet is pooled, at most `clip` decisions of each participant in
+        The support is the nonzero entries unless it is declared; h and entries are the adjacency, by default the
+        mechanism's (`DirichletEvent.under`). A fleet is pooled, with at most `clip` decisions of each participant in
         a row (`Fleet.chain`); the adjacency is then one participant.
         """
         h = self.h if h is None else h

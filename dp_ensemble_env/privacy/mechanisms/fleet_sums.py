@@ -131,7 +131,7 @@ class FleetEvent(Event):
         return f"{self.noise}={getattr(self, self.noise):.4g}"
 
     def stream_key(self) -> dict[str, Any]:
-        """Return what is hashed into the stream of a seeded draw; frozen, see `Event.stream_key`."""
+        """Return the fields hashed into the stream of a seeded draw; frozen, see `Event.stream_key`."""
         wide = {"shape": self.shape, "rows": self.rows, "support": self.support}
         key = {"type": self.type, "seeding": self.seeding, "states": self.states, "guess": self.guess}
         return {**key, self.noise: getattr(self, self.noise), **{name: value for name, value in wide.items() if value}}
@@ -201,7 +201,7 @@ class OneQuery(FleetMechanism):
     def event(
         self, data: Any, *, seeding: Seeding = "os-entropy", guess: ArrayLike | None = None, support: Any = None
     ) -> FleetEvent:
-        """Describe a draw from a fleet, of which only the shape is looked at."""
+        """Describe a draw from a fleet; only its shape is read."""
         fleet = require_fleet(data, self.name)
         about = {"states": fleet.n_states, "guess": name_of(guess), "seeding": seeding}
         layout = Layout.of(fleet, self.norm, guess, support)

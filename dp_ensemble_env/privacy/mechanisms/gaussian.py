@@ -32,16 +32,16 @@ class GaussianEvent(FleetEvent, type="gaussian"):
 
     @property
     def rho(self) -> float:
-        """ρ of zCDP, which is what is proven of discrete noise."""
+        """The ρ of zCDP that is proven for discrete noise."""
         return 0.5 / self.sigma**2
 
     @property
     def cost(self) -> float:
-        """What OpenDP must prove of a published draw: ρ, but for its last digits."""
+        """The ρ that OpenDP must prove for a published draw, up to its last digits."""
         return self.rho * (1.0 + 1e-12)
 
     def losses(self) -> Losses:
-        """Return one loss, as one draw covers all rows: Gaussian, or of a published draw the proven zCDP."""
+        """Return one loss for all rows: Gaussian, or for a published draw the proven zCDP."""
         return Losses.of({ConcentratedLoss(self.rho) if self.seeding == "os-entropy" else GaussianLoss(self.sigma): 1})
 
     @classmethod

@@ -27,11 +27,11 @@ class LaplaceEvent(FleetEvent, type="laplace"):
 
     @property
     def cost(self) -> float:
-        """What OpenDP must prove of a published draw: ε."""
+        """The ε that OpenDP must prove for a published draw."""
         return self.epsilon
 
     def losses(self) -> Losses:
-        """Return one loss, as one draw covers all rows: Laplace, or of a published draw the proven ε."""
+        """Return one loss for all rows: Laplace, or for a published draw the proven ε."""
         return Losses.of({PureLoss(self.epsilon) if self.seeding == "os-entropy" else LaplaceLoss(self.epsilon): 1})
 
     @classmethod
@@ -55,11 +55,11 @@ class LaplaceMechanism(NoisySums):
 
     @staticmethod
     def tail(probability: float) -> float:
-        """Return how many deviations, √2 scales each, a Laplace variate exceeds with twice this probability."""
+        """Return how many deviations (√2 scales) a Laplace variate exceeds with twice this probability."""
         return math.log(1.0 / probability) / math.sqrt(2.0)
 
     def scale(self, event: Any) -> float:
-        """Return the scale of the noise on each sum; that of published noise covers whole numbers of the grid."""
+        """Return the scale of the noise on each sum; published noise lies on a grid, which the scale covers."""
         if event.seeding != "os-entropy":
             return self.sensitivity / self.epsilon
         return math.ceil(self.sensitivity * GRID) / GRID / self.epsilon * (1.0 + 1e-12)

@@ -80,7 +80,7 @@ def add_noise(
 
 # ------------------------------------------------------------------ what noise alone would do
 def normal_tail(probability: float) -> float:
-    """Return about how many standard deviations a normal variate exceeds with this probability."""
+    """Return roughly the number of standard deviations that a normal variate exceeds with this probability."""
     return math.sqrt(2.0 * math.log(1.0 / probability))
 
 

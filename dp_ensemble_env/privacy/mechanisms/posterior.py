@@ -78,7 +78,7 @@ class PosteriorMechanism(EpsilonDelta, OneQuery):
         return PosteriorEvent(prior=prior, balls=min(MOST_BALLS, 32 * known), known=known, **about)
 
     def numbers(self, fleet: Fleet, layout: Layout, event: Any, rng: np.random.Generator) -> FloatArray:
-        """Return the Gamma variates, of a published draw the balls that stand for them."""
+        """Return the Gamma variates, or for a published draw the balls that represent them."""
         if event.balls:
             sums = trusted_rows(fleet, layout, grid=True).astype(np.int64)
             prior = math.ceil(event.prior * GRID)
@@ -87,7 +87,7 @@ class PosteriorMechanism(EpsilonDelta, OneQuery):
         return np.asarray(rng.standard_gamma(event.prior + trusted_rows(fleet, layout)))
 
     def estimate(self, layout: Layout, noisy: FloatArray, event: Any) -> FloatArray:
-        """Subtract the prior, divide by the weights of the rows, and fall back on the guess where noise prevails."""
+        """Subtract the prior, divide by the weights of the rows, and use the guess where noise dominates."""
         sums, deviation = noisy - event.prior, np.sqrt(np.maximum(noisy, event.prior))
         weight, least = layout.row_sums(sums), 3.0 * np.sqrt(layout.row_sums(deviation**2))
         if not layout.several and np.median(weight / least) <= 1.0:

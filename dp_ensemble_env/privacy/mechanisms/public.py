@@ -60,10 +60,10 @@ class PublicEvent(Event, type="public"):
 
 @dataclass(frozen=True)
 class PublicMechanism(Mechanism):
-    """Guess a lazy walk, or what the model itself suggests, whatever the data are.
+    """Release a lazy walk, or the model's own guess, without using the data.
 
-    `stay` is the weight of staying at a level, which falls by the factor `decay` with every level of distance; `reach`
-    is the farthest that a load moves in one step.
+    `stay` is the weight of staying at a level; the weight falls by the factor `decay` with every level of distance.
+    `reach` is the longest move in one step.
 
     >>> import numpy as np
     >>> print(PublicMechanism().release(np.eye(3)).matrix.round(3))
@@ -88,12 +88,12 @@ class PublicMechanism(Mechanism):
         return {} if guess is None else {"guess": guess}
 
     def event(self, data: Any, *, seeding: Seeding = "os-entropy", guess: ArrayLike | None = None) -> PublicEvent:
-        """Describe the guess; only the shape of the data is looked at. Nothing is random, so nothing is seeded."""
+        """Describe the guess, which depends only on the shape of the data; nothing is random."""
         shape, name = np.shape(data), name_of(guess)
         return PublicEvent(stay=self.stay, decay=self.decay, reach=int(self.reach), shape=shape, guess=name)
 
     def draw(self, data: Any, permit: Permit, *, guess: ArrayLike | None = None) -> Release:
-        """Return the guess for as many levels as the data have, or one of the same shape as it is given."""
+        """Return the given guess, or the lazy walk for the number of levels in the data."""
         (*lead, n, m), event = np.shape(data), self.event(data, guess=guess)
         permit.covers(event)
         if guess is None:

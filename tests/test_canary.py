@@ -60,17 +60,9 @@ BASELINE = 1234.56789012345 + 17.0987654321 * np.arange(19)
 def private_model(seen: NDArray[Any] = COUNTS, **changes: Any) -> EnsembleModel:
     """Everything that comes from data is a canary; the levels are declared public."""
     event, power = DemandResponseEvent().timeline(BASELINE), np.array([1.0, 2.0, 3.0, 4.0])
-    fields = {
-        "default": seen / seen.sum(axis=1, keepdims=True),
-        "power_kw": power,
-        "utility": event.utility(power),
-        "discomfort_penalty": 5.0,
-        "buildings": 30,
-        "initial": INITIAL,
-        "event": event,
-        "counts": seen,
-        "notes": [NOTE],
-    }
+    fields = {"default": seen / seen.sum(axis=1, keepdims=True), "power_kw": power, "utility": event.utility(power)}
+    fields |= {"discomfort_penalty": 5.0, "buildings": 30, "initial": INITIAL, "event": event, "counts": seen}
+    fields |= {"notes": [NOTE]}
     return EnsembleModel(**{**fields, **changes})
 
 

@@ -16,13 +16,7 @@ from dp_ensemble_env import scenarios
 from dp_ensemble_env.envs import EnsembleEnv, actions
 from dp_ensemble_env.experiments.compare import Grid, data_sets
 from dp_ensemble_env.experiments.runner import compute, read_results
-from dp_ensemble_env.privacy import (
-    Event,
-    PrivacyBudgetExceeded,
-    PrivacyLedger,
-    mechanism,
-    mechanisms,
-)
+from dp_ensemble_env.privacy import Event, PrivacyBudgetExceeded, PrivacyLedger, mechanism, mechanisms
 from dp_ensemble_env.scenarios import Card
 from dp_ensemble_env.tools.registry import load_source
 

@@ -107,13 +107,7 @@ def test_commands_answer_without_extras(python, tmp_path):
 
 @slow
 @pytest.mark.parametrize(
-    ("words", "extra"),
-    [
-        ("train", "rl"),
-        ("compare", "plots"),
-        ("dataset", "minari"),
-        ("compare --backend ray", "ray"),
-    ],
+    ("words", "extra"), [("train", "rl"), ("compare", "plots"), ("dataset", "minari"), ("compare --backend ray", "ray")]
 )
 def test_a_missing_extra_is_named_with_the_line_that_brings_it(python, tmp_path, words, extra):
     done = run(python.parent / "dp-ensemble", *words.split(), cwd=tmp_path, status=2)

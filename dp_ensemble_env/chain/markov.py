@@ -275,11 +275,7 @@ class Readings(NamedTuple):
 
 
 def adjacent_readings(
-    power: Any,
-    times: ArrayLike | None,
-    step: Any,
-    season: tuple[str, str] | None,
-    exclude: tuple[str, ...],
+    power: Any, times: ArrayLike | None, step: Any, season: tuple[str, str] | None, exclude: tuple[str, ...]
 ) -> Readings:
     """Lay out the readings that the filters select."""
     if hasattr(power, "kw") and hasattr(power, "times"):

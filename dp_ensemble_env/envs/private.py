@@ -70,7 +70,8 @@ class Behaviour:
                 "make one there, or go on with redraw='never'."
             )
         start = self.settings.release_seed
-        seed = start if index == 0 else _seed_of(start, index)
+        later = np.random.SeedSequence([start, index]).generate_state(4)  # 128 bits, so that no two meet by accident
+        seed = start if index == 0 else int.from_bytes(later.tobytes(), "little")
         data, terms = self._mechanism.data_of(self._true), self._mechanism.terms_of(self._true)
         event = self.ledger.priced(self._mechanism.event(data, seeding="seed", **terms))
         label = self.ledger.name_of(f"{seed} {event.digest} {fingerprint(data)}")
@@ -188,8 +189,3 @@ def _as_ledger(ledger: Any) -> PrivacyLedger | None:
     if not isinstance(ledger, PrivacyLedger):
         raise ValueError(f"ledger must be a PrivacyLedger or the path of one, got {type(ledger).__name__}.")
     return ledger
-
-
-def _seed_of(release_seed: int, index: int) -> int:
-    """Return the seed of a later release of the sequence; 128 bits, so that no two meet by accident."""
-    return int.from_bytes(np.random.SeedSequence([release_seed, index]).generate_state(4).tobytes(), "little")

@@ -22,6 +22,7 @@ from dp_ensemble_env.agents import agent_names
 from dp_ensemble_env.agents.base import agent_kind
 from dp_ensemble_env.agents.learners import LIBRARIES, tuned_settings
 from dp_ensemble_env.envs import actions
+from dp_ensemble_env.envs.settings import POPULATIONS
 from dp_ensemble_env.experiments import runner
 from dp_ensemble_env.experiments.runner import NOISE_AWARE, PUBLIC, Cell, Supplies, scenario_problem
 from dp_ensemble_env.experiments.submission import bring
@@ -177,7 +178,7 @@ class Grid:
         """Return the cells, seed by seed, and a sentence for each combination that cannot be."""
         specs = [AgentSpec.parse(text) for text in self.agents]
         sources = [None if text == "none" else text for text in self.privacy]
-        several = [_population(text) for text in self.populations]
+        several = [int(x) if x.isdigit() else check_choice(x, "population", POPULATIONS) for x in self.populations]
         for name in self.actions:
             check_choice(name, "action", actions.names())
         for text in filter(None, sources):
@@ -221,10 +222,6 @@ class Grid:
                 if spec != "none":
                     draw_release(spec, built.model, 0)
         return Supplies(models, {} if brought is None else brought.sources), list(dict.fromkeys(notes))
-
-
-def _population(text: str) -> str | int:
-    return int(text) if text.isdigit() else check_choice(text, "population", ("mean-field", "single"))
 
 
 def read_seeds(texts: Iterable[Any]) -> list[int]:

@@ -236,8 +236,7 @@ def summarise(
 def score(mean_return: float, uncontrolled: float, optimum: float) -> float:
     """Place a return between the uncontrolled ensemble (0) and the optimum (100).
 
-    When nothing can be gained the two coincide, and every policy that loses
-    nothing scores 100.
+    When nothing can be gained the two coincide, and every policy that loses nothing scores 100.
     """
     gain = optimum - uncontrolled
     if gain <= 1e-12 * max(1.0, abs(optimum)):

@@ -177,9 +177,8 @@ def rebound(usual_kw: FloatArray, power_kw: FloatArray) -> FloatArray:
 def campus_meters(campus: int = 0, meters: int = 50) -> tuple[TimeArray, FloatArray]:
     """Simulate hourly meters of campus buildings over a summer: stamps (m,) and mean power (m, meters) in kW.
 
-    Each follows the synthetic building with an activity of its own, spread by 15 %. Activity is
-    settled anew when the building opens, kept until it closes but for small changes, and
-    hardly lasts from hour to hour while it is closed.
+    Each follows the synthetic building with an activity of its own, spread by 15 %. Activity is settled anew when the
+    building opens, kept until it closes but for small changes, and hardly lasts from hour to hour while it is closed.
     """
     year = campus_building(campus)
     times, profile, _ = resample(year.times, year.kw, year.step, HOUR)

@@ -12,12 +12,7 @@ from oracles import general_model
 from scipy.special import logsumexp
 
 from dp_ensemble_env.control.averages import draw_kernel
-from dp_ensemble_env.control.cost import (
-    average_cost_as_printed,
-    cost_of_privacy,
-    policy_cost,
-    release_cost,
-)
+from dp_ensemble_env.control.cost import average_cost_as_printed, cost_of_privacy, policy_cost, release_cost
 from dp_ensemble_env.control.kernel import default_kernel
 from dp_ensemble_env.control.lsmdp import solve
 from dp_ensemble_env.control.policies import (

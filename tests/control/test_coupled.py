@@ -31,16 +31,9 @@ def coupled_model(coupling, *, seed=0, n=4, m=3, nature=True, varying=True, **ch
     """Small random loads, with physics of their own or without, under a coupling."""
     rng = np.random.default_rng(seed)
     lead = (HORIZON,) if varying else ()
-    fields = {
-        "default": rows(rng, *lead, n, m if nature else n),
-        "nature": rows(rng, *lead, m, n) if nature else None,
-        "power_kw": rng.uniform(0, 5, n),
-        "utility": rng.normal(0, 2, (HORIZON + 1, n)),
-        "discomfort_penalty": 1.3,
-        "initial": rng.dirichlet(np.ones(n)),
-        "spread_start": True,
-        "coupling": coupling,
-    }
+    fields = {"default": rows(rng, *lead, n, m if nature else n), "nature": rows(rng, *lead, m, n) if nature else None}
+    fields |= {"power_kw": rng.uniform(0, 5, n), "utility": rng.normal(0, 2, (HORIZON + 1, n)), "coupling": coupling}
+    fields |= {"discomfort_penalty": 1.3, "initial": rng.dirichlet(np.ones(n)), "spread_start": True}
     return EnsembleModel(**{**fields, **changes})
 
 
@@ -150,17 +143,10 @@ def tree_model(coupling, seed=0, n=3, **changes):
     rng = np.random.default_rng(seed)
     moves = np.eye(7)
     moves[:3] = [0, 0.5, 0.5, 0, 0, 0, 0], [0, 0, 0, 0.2, 0.8, 0, 0], [0, 0, 0, 0, 0, 0.6, 0.4]
-    fields = {
-        "default": rows(rng, HORIZON, 7, n, n),
-        "nature": rows(rng, HORIZON, 7, n, n),
-        "power_kw": rng.uniform(0, 5, n),
-        "utility": rng.normal(0, 2, (HORIZON + 1, 7, n)),
-        "discomfort_penalty": 1.3,
-        "initial": rng.dirichlet(np.ones(n)),
-        "spread_start": True,
-        "context": Context(moves, start=[0]),
-        "coupling": coupling,
-    }
+    fields = {"default": rows(rng, HORIZON, 7, n, n), "nature": rows(rng, HORIZON, 7, n, n)}
+    fields |= {"power_kw": rng.uniform(0, 5, n), "utility": rng.normal(0, 2, (HORIZON + 1, 7, n))}
+    fields |= {"discomfort_penalty": 1.3, "initial": rng.dirichlet(np.ones(n)), "spread_start": True}
+    fields |= {"context": Context(moves, start=[0]), "coupling": coupling}
     return EnsembleModel(**{**fields, **changes})
 
 

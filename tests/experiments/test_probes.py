@@ -28,16 +28,8 @@ def two_by_two(**changes):
     """Two contexts, two states, two decisions: small enough to try everything."""
     utility = np.array([[[0, 0], [0, 0]], [[0, -1.0], [0, 2.0]], [[0, -2.5], [0, 1.5]]])
     context = Context([[0.8, 0.2], [0.4, 0.6]], start=[0.7, 0.3])
-    fields = {
-        "default": [[0.7, 0.3], [0.2, 0.8]],
-        "power_kw": [1.0, 4.0],
-        "utility": utility,
-        "discomfort_penalty": 0.5,
-        "initial": [0.6, 0.4],
-        "context": context,
-        "spread_start": True,
-        "tilt_scale": [3.0, 2.0],
-    }
+    fields = {"default": [[0.7, 0.3], [0.2, 0.8]], "power_kw": [1.0, 4.0], "utility": utility, "context": context}
+    fields |= {"discomfort_penalty": 0.5, "initial": [0.6, 0.4], "spread_start": True, "tilt_scale": [3.0, 2.0]}
     return EnsembleModel(**{**fields, **changes})
 
 

@@ -14,8 +14,7 @@ def hour_rows(days, hours, write="{h}"):
 
 
 @pytest.mark.parametrize(
-    "name, hours, write",
-    [("Hour", range(1, 25), "{h}"), ("HE", range(1, 25), "HE{h:02}"), ("Hour", range(24), "{h}")],
+    "name, hours, write", [("Hour", range(1, 25), "{h}"), ("HE", range(1, 25), "HE{h:02}"), ("Hour", range(24), "{h}")]
 )
 def test_a_column_of_hours(reads, name, hours, write):
     rows = hour_rows(["7/1/2024", "7/2/2024"], hours, write)
@@ -47,10 +46,7 @@ def test_days_of_23_and_25_hours_need_the_time_zone(file, refused):
     def rows(day, hours):
         return f"{day}," + ",".join([*(str(h) for h in range(1, hours + 1)), *[""] * (25 - hours)])
 
-    for day, count, kw in (
-        ("2024-11-03", 25, [1, 2.5, *range(4, 26)]),
-        ("2024-03-10", 23, [1, 2, NAN, *range(3, 24)]),
-    ):
+    for day, count, kw in (("2024-11-03", 25, [1, 2.5, *range(4, 26)]), ("2024-03-10", 23, [1, 2, NAN, *range(3, 24)])):
         eve, morrow = np.datetime64(day) - 1, np.datetime64(day) + 1
         path = file([header, rows(eve, 24), rows(day, count), rows(morrow, 24)])
         refused(rf"line 3: {day} has {count} hours, so clocks changed; pass timezone=", path, unit="kWh")

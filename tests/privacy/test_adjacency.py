@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dp_ensemble_env.privacy import (
-    adjacency_from_counts,
-)
+from dp_ensemble_env.privacy import adjacency_from_counts
 
 
 def test_the_formula_for_all_ways_to_take_a_participant_away():

@@ -26,13 +26,7 @@ from dp_ensemble_env.privacy import (
     worst_case_epsilon,
 )
 from dp_ensemble_env.privacy.accounting.divergence import adjacent_row
-from dp_ensemble_env.privacy.audit import (
-    Claim,
-    canary_counts,
-    gaussian_lower_bound,
-    guess_canary,
-    with_canary,
-)
+from dp_ensemble_env.privacy.audit import Claim, canary_counts, gaussian_lower_bound, guess_canary, with_canary
 from dp_ensemble_env.privacy.mechanisms.base import make_permit
 from dp_ensemble_env.privacy.mechanisms.fleet_sums import Layout
 from dp_ensemble_env.privacy.mechanisms.noise import GRID

@@ -7,14 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dp_ensemble_env.scenarios import campus_day as module
-from dp_ensemble_env.scenarios.campus_day import (
-    DEBT_KWH,
-    DEBTS,
-    LEVELS,
-    DaySettings,
-    campus_day,
-    rebound,
-)
+from dp_ensemble_env.scenarios.campus_day import DEBT_KWH, DEBTS, LEVELS, DaySettings, campus_day, rebound
 
 
 @pytest.fixture(scope="module")

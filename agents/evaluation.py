@@ -44,7 +44,7 @@ from dp_ensemble_env.envs.tables import Layout
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.score import Outcome, Returns, start_values, summarise
-from dp_ensemble_env.tools.validation import check_count
+from dp_ensemble_env.tools.validation import check_count, option
 
 __all__ = ["Outcome", "evaluate", "scheduled_policy"]
 
@@ -110,8 +110,8 @@ def scheduled_policy(agent: Any, model: EnsembleModel, action: str) -> FloatArra
     expected = (model.horizon, model.n_contexts, *mode.shape(model))
     if numbers.shape != expected:
         raise ValueError(
-            f"the agent's schedule has shape {numbers.shape} where action={action!r} takes (T, c, ...) = {expected}; "
-            "make the agent for this environment."
+            f"the agent's schedule has shape {numbers.shape} where {option('action', action)} takes (T, c, ...) = "
+            f"{expected}; make the agent for this environment."
         )
     if mode.levels:
         numbers = mode.choices[numbers][..., None]

@@ -20,7 +20,7 @@ from importlib import resources
 from typing import Any
 
 from dp_ensemble_env.envs import actions
-from dp_ensemble_env.tools.validation import check_choice
+from dp_ensemble_env.tools.validation import check_choice, option
 
 #: The classes of learners, in the interface of Stable-Baselines3; a line is all that another one needs.
 LIBRARIES: dict[str, str] = {
@@ -99,7 +99,8 @@ def tuned_settings(algo: str, population: str | int, action: str, scenario: str 
     own = table.get("single" if population == 1 else str(population), {})
     settings: Settings = own.get(action) or field.get(action) or {}
     if action in ("signals", "tilt", "policy") and "bins" in field.get("price", {}):
-        raise ValueError(f"{algo} chooses from a list of prices, so it works in price mode only; pass action='price'.")
+        asked = option("action", "price")
+        raise ValueError(f"{algo} chooses from a list of prices, so it works in price mode only; pass {asked}.")
     if not settings and action != "signals":
         settings = own.get(nearest) or field.get(nearest) or field.get("price") or {}
     if population == MEAN_FIELD and scenario is not None:
@@ -122,9 +123,9 @@ def learner_settings(
     if not settings.get("cosines"):
         settings.pop("cosines", None)
     elif not actions.mode(core.action_mode).tilt:
-        raise ValueError("cosines need tilts; pass action='tilt', or leave cosines out.")
+        raise ValueError(f"cosines need tilts; pass {option('action', 'tilt')}, or leave cosines out.")
     if settings.get("frame_stack", 1) > 1 and settings.get("clock"):
-        raise ValueError("the clock reads a single observation; pass clock=False with frame_stack.")
+        raise ValueError("the clock reads a single observation; set clock to false with frame_stack.")
     return settings
 
 

@@ -38,6 +38,7 @@ from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.tables import AHEAD
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.tools.validation import option
 
 #: The table learns at so many times the rate of the network: a step of Adam moves one entry by the rate, and all
 #: weights of a network, each of which moves the action.
@@ -169,7 +170,8 @@ def cloning(env: Any, steps: int = 20_000, seed: int = 0) -> LearnedAgent:
     core: Any = core_env(env)
     mode = actions.mode(core.action_mode)
     if mode.basis is None or mode.levels:
-        raise ValueError(f"a clone chooses numbers, got action={core.action_mode!r}; pass action='signals' or 'tilt'.")
+        asked = option("action", "signals", "tilt")
+        raise ValueError(f"a clone chooses numbers, got {option('action', core.action_mode)}; pass {asked}.")
     share = max(1, steps // (core.model.horizon * len(core.models)))
     parts = [_played(model, core, share, seed + i * share) for i, model in enumerate(core.models)]
     seen, done = (torch.as_tensor(np.concatenate(part), dtype=torch.float32) for part in zip(*parts, strict=True))

@@ -52,7 +52,7 @@ from dp_ensemble_env.privacy.mechanisms.public import public_guess
 from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.scenarios import environment_id
 from dp_ensemble_env.scenarios import names as scenario_names
-from dp_ensemble_env.tools.validation import check_positive
+from dp_ensemble_env.tools.validation import ON_COMMAND_LINE, check_positive, option
 
 PUBLIC = "nothing is revealed: it uses public prices alone"
 #: Prices between which `best_constant_price` looks for stationary ones.
@@ -258,10 +258,10 @@ class PolicyAgent(ScheduleAgent):
         except ValueError as error:
             if core.action_mode == "policy":
                 raise
-            known = model.scenario in scenario_names()
+            known = model.scenario in scenario_names() and not ON_COMMAND_LINE.get()
             where = f" ({environment_id(model.scenario, needs).partition('/')[2]})" if known else ""
             raise ValueError(
-                f"agent {name!r} needs {needs} actions, not {core.action_mode}; use action={needs!r}{where}."
+                f"agent {name!r} needs {needs} actions, not {core.action_mode}; use {option('action', needs)}{where}."
             ) from error
         super().__init__(numbers, name, privacy, core.layout, by_context=model.context is not None)
 
@@ -283,7 +283,7 @@ class RollingPlanner:
         if not self.model.shares_shown:
             raise ValueError("a rolling planner needs to see the shares, which this scenario hides; use 'standard'.")
         if self.mode.basis is not None and not self.mode.tilt:
-            raise ValueError(f"a rolling planner plays tilts, got action={core.action_mode!r}; pass action='tilt'.")
+            raise ValueError(f"a rolling planner plays tilts, not {core.action_mode}; pass {option('action', 'tilt')}.")
         self.privacy = privacy_of(core, "none: computed from the true matrix")
         self._known: dict[tuple[int, int, bytes], NDArray[Any]] = {}
 

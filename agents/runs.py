@@ -37,6 +37,7 @@ from typing import Any
 from dp_ensemble_env.agents.weights import load_weights, pack, save_weights, unpack
 from dp_ensemble_env.reporting.page import versions
 from dp_ensemble_env.tools.files import atomic_write, readable_file
+from dp_ensemble_env.tools.validation import option
 
 #: The newest checkpoint and the one before it; the policy at the end.
 CHECKPOINTS = NEWEST, OLDER = "checkpoint.safetensors", "checkpoint-older.safetensors"
@@ -113,9 +114,11 @@ class RunFolder:
                 f"{home} holds {left[0]} of a run whose config.json is gone; restore that, or choose another folder."
             )
         if self.resume and not there:
-            raise ValueError(f"there is no run in {self.path} to resume; leave resume=True out to start one.")
+            remedy = f"leave {option('resume', True)} out to start one"
+            raise ValueError(f"there is no run in {self.path} to resume; {remedy}.")
         if there and not self.resume:
-            raise ValueError(f"{self.path} already holds a run; resume it with resume=True, or choose another folder.")
+            remedy = f"resume it with {option('resume', True)}, or choose another folder"
+            raise ValueError(f"{self.path} already holds a run; {remedy}.")
         if there and config is not None:
             found, wanted = read_object(home / "config.json"), json.loads(json.dumps(self._whole(config)))
             if found != wanted:

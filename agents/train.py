@@ -36,22 +36,13 @@ from dp_ensemble_env.agents.learners import (
 )
 from dp_ensemble_env.agents.loading import APG, LearnedAgent
 from dp_ensemble_env.agents.networks import Trainer
-from dp_ensemble_env.agents.runs import (
-    POLICY,
-    Binding,
-    Callback,
-    Record,
-    RunFolder,
-    Watch,
-    save_checkpoint,
-    write_json,
-)
+from dp_ensemble_env.agents.runs import POLICY, Binding, Callback, Record, RunFolder, Watch, save_checkpoint, write_json
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.tools.console import Progress
 from dp_ensemble_env.tools.files import sole_writer
-from dp_ensemble_env.tools.validation import check_choice, check_count
+from dp_ensemble_env.tools.validation import check_choice, check_count, option
 
 __all__ = ["RunFolder", "TrainingSettings", "check_settings", "register_learner", "train"]
 
@@ -107,8 +98,8 @@ def check_settings(
         mode = actions.mode(core.action_mode)
         if mode.basis is None or mode.levels:
             raise ValueError(
-                f"apg follows the gradient of tilts, which action={core.action_mode!r} has none of; pass action='tilt' "
-                "or 'price'."
+                f"apg follows the gradient of tilts, which {option('action', core.action_mode)} has none of; pass "
+                f"{option('action', 'tilt', 'price')}."
             )
         return changed(algo, tuned_settings(algo, population_of(core), core.action_mode, scenario), changes or {})
     if algo in LIBRARIES:

@@ -58,7 +58,7 @@ from dp_ensemble_env.agents.base import FloatArray, Kind, ScheduleAgent, core_en
 from dp_ensemble_env.envs.actions import TILT, action_scale, actions_of
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 from dp_ensemble_env.tools.compile import njit
-from dp_ensemble_env.tools.validation import check_choice, check_count, check_in_range, check_positive
+from dp_ensemble_env.tools.validation import check_choice, check_count, check_in_range, check_positive, option
 
 EXPLORATIONS = ("passive", "importance")
 #: Share of the transitions that is kept for the final check.
@@ -182,8 +182,8 @@ class Explorer:
         core = core_env(env)
         if core.action_mode != "tilt":
             raise ValueError(
-                f"Z-learning steers by tilts, but the environment was made with action={core.action_mode!r}; make it "
-                "with action='tilt'."
+                f"Z-learning steers by tilts, but the environment was made with {option('action', core.action_mode)}; "
+                f"make it with {option('action', 'tilt')}."
             )
         if not core.model.is_plain or len(core.models) > 1:
             raise ValueError(

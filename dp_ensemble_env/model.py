@@ -43,6 +43,7 @@ from dp_ensemble_env.tools.validation import (
     check_stochastic,
     clock,
     minutes,
+    option,
 )
 
 FloatArray = NDArray[np.float64]
@@ -362,8 +363,8 @@ class EnsembleModel:
         if "penalty" not in self.public_fields:
             raise ValueError(
                 f"the discomfort penalty of {self.discomfort_penalty:.4g} was computed from private readings, so "
-                "nothing built on it may be handed out; state the penalty (penalty=...), or declare it to be public: "
-                "public_fields=['penalty']."
+                f"nothing built on it may be handed out; state it with {option('penalty')}, or in "
+                "Python declare it to be public: public_fields=['penalty']."
             )
         if "utility" not in self.public_fields and (self.event is None or not self.is_plain):
             raise ValueError(
@@ -376,10 +377,8 @@ class EnsembleModel:
 
         A new default drops the counts, which were observed with the old one, unless you also pass `counts`.
         """
-        known = list(self.__dataclass_fields__)
         for name in changes:
-            if name not in known:
-                raise ValueError(f"EnsembleModel has no field {name!r}; the fields are {', '.join(known)}.")
+            check_choice(name, "field of EnsembleModel", self.__dataclass_fields__)
         if "default" in changes:
             changes.setdefault("counts", None)
         return replace(self, **changes)

@@ -68,7 +68,7 @@ def test_frozen_copies_pickles_and_fingerprints():
         assert twin.fingerprint == model.fingerprint
         assert_array_equal(twin.default, model.default)
     assert model.with_default(np.eye(2)).fingerprint != model.fingerprint
-    with pytest.raises(ValueError, match="no field 'penalty'"):
+    with pytest.raises(ValueError, match="unknown field of EnsembleModel 'penalty'"):
         model.override(penalty=3)
 
 
@@ -145,5 +145,5 @@ def test_few_readings_for_the_levels_are_noted_and_too_few_refused():
         f"20 levels were asked for and {model.n_states} remain: levels that no transition leaves were joined to a "
         "neighbour.",
     )
-    with pytest.raises(ValueError, match="holds 23 transitions between adjacent readings, too few for n_states=24"):
+    with pytest.raises(ValueError, match="holds 23 transitions between adjacent readings, too few for 24 levels"):
         EnsembleModel.from_series(day, event, n_states=24)

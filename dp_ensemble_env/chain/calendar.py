@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dp_ensemble_env.tools.validation import option
+
 #: A meter that shows one value so long stands still.
 FROZEN = np.timedelta64(6 * 3600, "s")
 #: A day with less than this share of the median day's energy is an outage.
@@ -40,18 +42,19 @@ def select_days(
     """Tell which stamps lie in a season and on no excluded day."""
     days = stamps.astype("datetime64[D]")
     chosen = np.ones(len(days), dtype=bool)
+    asked = option("season", season)
     try:
         if season is not None:
             # A leap year, so that 02-29 is a date too.
             first, last = (_month_day(np.datetime64(f"2000-{part}", "D")) for part in season)
             inside = (_month_day(days) >= first, _month_day(days) <= last)
             chosen &= inside[0] & inside[1] if first <= last else inside[0] | inside[1]
+        asked = option("exclude", exclude)
         if exclude:
             chosen &= ~np.isin(days, np.array([np.datetime64(day, "D") for day in exclude]))
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(
-            f"cannot read a date in season={season!r}, exclude={exclude!r}; write days as 2018-07-02, and the ends of "
-            "a season as 06-15 and 09-25."
+            f"cannot read a date in {asked}; write days as 2018-07-02, and the ends of a season as 06-15 and 09-25."
         ) from error
     return chosen
 
@@ -103,9 +106,8 @@ def named_holidays(holidays: Iterable[str], stamps: Any) -> tuple[str, ...]:
         try:
             days = country_holidays(country, subdiv=part or None, years=span)
         except NotImplementedError:
-            raise ValueError(
-                f"holidays={word!r} names no country that is known; write 'us', 'gb-eng', or the days themselves."
-            ) from None
+            remedy = "write 'us', 'gb-eng', or the days themselves"
+            raise ValueError(f"{option('holidays', word)} names no country that is known; {remedy}.") from None
         # Of a holiday on a weekend the package lists the day itself and the weekday on which it is observed.
         found += [str(day) for day in sorted(days) if day.weekday() < 5]
     return tuple(dict.fromkeys(found))
@@ -156,8 +158,8 @@ def resample(
     if wanted < step or wanted % step != np.timedelta64(0, "s"):
         minutes = [int(x / np.timedelta64(1, "s")) / 60 for x in (step, wanted)]
         raise ValueError(
-            f"the series has {minutes[0]:g}-minute readings, which cannot give {minutes[1]:g}-minute steps; "
-            f"set the event's step_minutes to a multiple of {minutes[0]:g}."
+            f"the series has {minutes[0]:g}-minute readings, which cannot give {minutes[1]:g}-minute steps; resample "
+            f"it, or in Python set the event's step_minutes to a multiple of {minutes[0]:g}."
         )
     size = int(wanted // step)
     group = stamps.astype("int64") // int(wanted / np.timedelta64(1, "s"))

@@ -59,13 +59,7 @@ def series_fields(
         values = ensemble(values, buildings, rng=rng)
     exclude, holidays = as_days(exclude, "exclude"), as_days(holidays, "holidays")
     chain = estimate_chain(
-        values,
-        n_states,
-        times=stamps,
-        step=step,
-        on_unvisited=on_unvisited,
-        season=season,
-        exclude=exclude,
+        values, n_states, times=stamps, step=step, on_unvisited=on_unvisited, season=season, exclude=exclude
     )
     notes += _how_thin(chain, n_states)
     baseline = None
@@ -102,7 +96,7 @@ def _how_thin(chain: MarkovChain, n_states: int) -> list[str]:
     moves = int(chain.counts.sum())
     if moves < n_states:
         raise ValueError(
-            f"the series holds {moves} transitions between adjacent readings, too few for n_states={n_states}; give a "
+            f"the series holds {moves} transitions between adjacent readings, too few for {n_states} levels; give a "
             "longer series or ask for fewer levels."
         )
     notes = []

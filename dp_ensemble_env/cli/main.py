@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import importlib
 import inspect
 import io
@@ -85,7 +86,7 @@ def main(argv: list[str] | None = None) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = note
         try:
-            status = run(command, words[len(command.split()) :])
+            status = contextvars.copy_context().run(run, command, words[len(command.split()) :])
             sys.stdout.flush()
             return status
         except SystemExit as stop:  # tyro has shown the help, or an error in a box
@@ -117,6 +118,7 @@ def run(command: str, words: list[str]) -> int:
     """Run a command on its words; without one, show the help or the version."""
     if command:
         options = importlib.import_module("dp_ensemble_env.cli.options")
+        importlib.import_module("dp_ensemble_env.tools.validation").ON_COMMAND_LINE.set(True)
         options.COMMAND_LINE.set(shlex.join([PROGRAM, *command.split(), *words]))
         files, words = imported(words)
         importlib.import_module("dp_ensemble_env.tools.registry").load_entry_points()

@@ -51,7 +51,7 @@ class OnMeters:
 
     def say_date(self, known: Participants) -> None:
         """Tell on which day the event is."""
-        say(f"The event is on {known.used[0].event.date}" + ("." if self.date else "; pass date=... to choose."))
+        say(f"The event is on {known.used[0].event.date}" + ("." if self.date else "; choose another day with --date."))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,7 +251,7 @@ class Plan(OnMetersBriefly):
         if self.privacy is None:
             say_notes(known, days)
         if not any(zones.values()):
-            say(f"Stamps in openadr.json are in {DEFAULT_ZONE}; pass timezone=... for another zone.")
+            say(f"Stamps in openadr.json are in {DEFAULT_ZONE}; pass --timezone for another one.")
         show_plan(plan, self.dollars)
         print(f"Page:  {page}\nFiles: {page.parent}/dispatch.csv, dispatch.json, openadr.json")
         return 0
@@ -336,7 +336,7 @@ class Settle(OnMetersBriefly):
         adjusted = terms.adjusted if self.adjustment is None else self.adjustment == "weather"
         against = "adjusted" if adjusted else "baseline"
         if np.isnan(total.energy(against)):
-            raise ValueError("there is no adjusted baseline, as the morning was not metered; pass adjustment='none'.")
+            raise ValueError("there is no adjusted baseline, as the morning was not metered; pass --adjustment none.")
         mean = total.delivered(against) / total.hours
         money = {"against": against, **settling.payment(mean, total.hours, terms, self.contracted_kw)}
         show_settlements(settled, total, terms, money)

@@ -184,8 +184,9 @@ class Release:
         drawn = mechanism(self.privacy)
         data, terms = self.source(drawn)
         if not self.no_guarantee:
+            event = drawn.event(data, **terms)
             try:
-                require_guarantee(drawn.event(data, **terms), self.delta)
+                require_guarantee(event, self.delta)
             except ValueError as error:
                 raise ValueError(f"{str(error).rstrip('.')}; or add --no-guarantee to draw it all the same.") from error
         ledger = PrivacyLedger(self.ledger, self.budget)

@@ -157,8 +157,7 @@ def average_policy(
             state = int(np.searchsorted(kernel.indptr, entry, side="right") - 1)
             raise ValueError(
                 f"the expansion in 1/k gives a negative probability {values[tuple(worst)]:.3g} from state {state} at "
-                f"time {int(t)}: k={k:g} is too small for it; use method='exact', which has no such limit, or a larger "
-                "k."
+                f"time {int(t)}: k={k:g} is too small; use the exact average, which has no such limit, or a larger k."
             )
     return solution.over_times(kernel.dense(values))
 
@@ -196,7 +195,8 @@ def solve_policy(model: EnsembleModel, name: str, k: float | None = None, **kwar
         return standard_policy(model)
     if k is None:
         raise ValueError(
-            f"the {name} policy needs k, the concentration of the noise it expects; pass k=50 for example."
+            f"the {name} policy needs k, the concentration of the noise it expects; pass k=50 for example (a Dirichlet "
+            "release brings its own)."
         )
     if name in ("taylor", "digamma"):
         return taylor_policy(model, k) if name == "taylor" else digamma_policy(model, k)

@@ -227,7 +227,7 @@ def shared_days(paths: list[DayPath], loads: list[int]) -> tuple[FloatArray, Flo
 def _price_for(days: dict[str, MeteredDay], target_kw: float) -> float:
     """Return the least event price at which the participants shed the target together."""
     if target_kw <= 0:
-        raise ValueError(f"target must be a positive number of kW, got {target_kw:g}.")
+        raise ValueError(f"the power to shed must be a positive number of kW, got {target_kw:g}.")
 
     def shed(price: float) -> float:
         return float(sum(shed_energy(d, price) / d.in_event.sum() * d.model.buildings for d in days.values()))
@@ -235,7 +235,7 @@ def _price_for(days: dict[str, MeteredDay], target_kw: float) -> float:
     most = shed(HIGHEST_PRICE)
     if most < target_kw:
         raise ValueError(
-            f"target={target_kw:g} kW is more than the participants can spare: {most:,.0f} kW at ${HIGHEST_PRICE:g} "
+            f"a shed of {target_kw:g} kW is more than the participants can spare: {most:,.0f} kW at ${HIGHEST_PRICE:g} "
             "per kWh; ask for less, or for more participants."
         )
     low, high = 0.0, 1.0

@@ -31,6 +31,7 @@ from dp_ensemble_env.privacy.mechanisms.fleet_sums import FleetMechanism
 from dp_ensemble_env.privacy.mechanisms.public import PublicMechanism
 from dp_ensemble_env.reporting.score import event_outcome
 from dp_ensemble_env.scenarios.metered import REFERENCE_INCENTIVE, calibrate, load_power
+from dp_ensemble_env.tools.validation import option
 
 FloatArray = NDArray[np.float64]
 LEVELS = 20
@@ -61,8 +62,8 @@ def private_plan(participants: list[Participant], response: float, settings: Pri
     mechanism = as_privacy(settings.privacy)
     if not isinstance(mechanism, (FleetMechanism, PublicMechanism)):
         raise ValueError(
-            f"privacy={settings.privacy!r} does not protect participants, and a plan draws its own release; give a "
-            "mechanism such as gaussian:epsilon=4."
+            f"{option('privacy', settings.privacy)} does not protect participants, and a plan draws its own release; "
+            "give a mechanism such as gaussian:epsilon=4."
         )
     fleet = Fleet.from_states([_states(one, power) for one in participants], n_states=len(power))
     ledger = PrivacyLedger()

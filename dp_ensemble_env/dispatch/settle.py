@@ -31,7 +31,7 @@ from dp_ensemble_env.chain.day import TooFewSimilarDays
 from dp_ensemble_env.chain.event import DemandResponseEvent, check_event_day
 from dp_ensemble_env.reporting.tables import plain
 from dp_ensemble_env.scenarios.metered import DaySettings, left_out, metered_day
-from dp_ensemble_env.tools.validation import check_choice, check_in_range
+from dp_ensemble_env.tools.validation import check_choice, check_in_range, option
 
 FloatArray = NDArray[np.float64]
 COURSES = ("metered", "baseline", "adjusted", "forecast", "planned")
@@ -170,7 +170,7 @@ def settle(
     if gaps.any() and (programme.missing == "refuse" or gaps.all()):
         raise ValueError(
             f"{name} has {int(gaps.sum())} of {len(metered)} readings missing in the event of {event.date}, so it "
-            f"cannot be settled by the rules of {programme.name}; give a day that was metered, with date=..."
+            f"cannot be settled by the rules of {programme.name}; give a day that was metered, with {option('date')}."
         )
     reasons, notes = left_out(stamps, kw, step, event.date, settings)
     source = find_baseline(stamps, kw, event, programme, reasons)

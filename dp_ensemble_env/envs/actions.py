@@ -37,7 +37,7 @@ from dp_ensemble_env.envs import ACTIONS
 from dp_ensemble_env.envs.signals import power_direction, price_basis, signals_basis
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.tools.registry import Registry
-from dp_ensemble_env.tools.validation import as_float_array, check_shape, check_stochastic
+from dp_ensemble_env.tools.validation import as_float_array, check_shape, check_stochastic, option
 
 FloatArray = NDArray[np.float64]
 Basis = Callable[[EnsembleModel], ArrayLike]
@@ -222,8 +222,8 @@ def centred_actions(model: EnsembleModel, tilts: FloatArray, strict: bool = True
     if strict and over.max() > 1e-9:
         t = int(np.argmax(over.reshape(model.horizon, -1).max(axis=1)))
         raise ValueError(
-            f"the tilt at time {t} is {over.max():.3g} nats wider than the action box; give the model a larger "
-            "tilt_scale, or use action='policy'."
+            f"the tilt at time {t} is {over.max():.3g} nats wider than the action box; use "
+            f"{option('action', 'policy')}, or in Python a larger tilt_scale of the model."
         )
     return actions_of(TILT, model, shifted)
 
@@ -275,13 +275,13 @@ def encode_policy(model: EnsembleModel, name: str, policy_t: ArrayLike, t: int, 
     if error.max() > TOLERANCE:
         raise ValueError(
             f"policy_t is not {kind} at time {t}: the nearest one differs by {error.max():.3g} in row "
-            f"{np.argmax(error.max(axis=1))}; use action='policy', which represents every policy."
+            f"{np.argmax(error.max(axis=1))}; use {option('action', 'policy')}, which represents every policy."
         )
     largest = np.abs(action).max()
     if largest > 1.0 + 1e-6:
         raise ValueError(
             f"policy_t needs a tilt {largest:.4g} times wider than the action box at time {t}, which no policy that is "
-            "optimal for this utility does; use action='policy'."
+            f"optimal for this utility does; use {option('action', 'policy')}."
         )
     action = np.clip(action, -1.0, 1.0)
     if not chosen.levels:
@@ -290,7 +290,7 @@ def encode_policy(model: EnsembleModel, name: str, policy_t: ArrayLike, t: int, 
     if abs(chosen.choices[found] - action[0]) > 1e-6:
         raise ValueError(
             f"policy_t needs the price {action[0]:.4g} at time {t}, which is none of the {chosen.levels} discrete "
-            "ones; use action='price'."
+            f"ones; use {option('action', 'price')}."
         )
     return np.asarray(found)
 

@@ -15,7 +15,7 @@ from dp_ensemble_env.envs.tables import AHEAD
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.mechanisms import Mechanism, as_privacy
 from dp_ensemble_env.privacy.release import Release
-from dp_ensemble_env.tools.validation import check_choice, check_count
+from dp_ensemble_env.tools.validation import check_choice, check_count, option
 
 if TYPE_CHECKING:
     from dp_ensemble_env.privacy.ledger import PrivacyLedger
@@ -140,7 +140,7 @@ def _models(model: Any, scenario: str | None, instance: int | None, split: str) 
 def _check_seed(seed: Any) -> int:
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise ValueError(
-            f"release_seed must be a non-negative integer, got {seed!r}; for a draw that nobody can repeat pass "
-            "privacy=ledger.release(mechanism, model.default)."
+            f"release_seed must be a non-negative integer, got {seed!r}; for a draw that nobody can repeat give "
+            f"{option('privacy')} a release that was drawn without a seed."
         )
     return int(seed)

@@ -291,7 +291,7 @@ def stack(
     if reward == "points" and not all(row.point > 0 for row in rows):
         raise ValueError(
             "the optimum earns no more than loads that are left alone, so there is nothing to score in points; use "
-            "reward='dollars'."
+            "reward='dollars' in Python, or choose other prices."
         )
     first, c = models[0], models[0].n_contexts
     starts, decisions, behaviour = nonzeros([model.default for model in models])

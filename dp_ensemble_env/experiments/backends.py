@@ -15,6 +15,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Generator
+from contextvars import Context
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -72,7 +73,8 @@ class Place:
         elif self.jobs is not None and self.jobs > 1:
             yield from in_processes(cells, supplies, self.jobs)
         else:
-            yield from (compute(cell, supplies) for cell in cells)
+            # In a context of its own, as in another process: a cell's errors name settings as agents' texts do.
+            yield from (Context().run(compute, cell, supplies) for cell in cells)
 
 
 # ------------------------------------------------------------------ processes

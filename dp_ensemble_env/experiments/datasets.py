@@ -40,7 +40,7 @@ from dp_ensemble_env.reporting.tables import number_text
 from dp_ensemble_env.scenarios.problem import READING, Problem, ProblemSettings, draw_release
 from dp_ensemble_env.tools.console import Monitor
 from dp_ensemble_env.tools.files import write_json
-from dp_ensemble_env.tools.validation import check_choice, check_count, check_in_range
+from dp_ensemble_env.tools.validation import check_choice, check_count, check_in_range, option
 
 #: What makes an environment whose model is in the description as numbers.
 MAKER = f"{portable.__name__}:make_env"
@@ -76,11 +76,11 @@ class DatasetSettings:
         check_count(self.seed, "seed", 0, 2**31 - 1)
         check_in_range(self.noise, "noise", 0.0, 1.0)
         if self.privacy is None and self.release_seed is not None:
-            raise ValueError("release_seed belongs to a release; pass privacy='dirichlet:k=50' too.")
+            raise ValueError(f"a release seed belongs to a release; pass {option('privacy', 'dirichlet:k=50')} too.")
         for kind in self.kinds:
             check_choice(kind, "kinds", KINDS)
             if not playable(kind, self.action):
-                raise ValueError(f"no {kind} can be played in {self.action} mode; pass action='tilt'.")
+                raise ValueError(f"no {kind} can be played in {self.action} mode; pass {option('action', 'tilt')}.")
         wanted = self.kinds or tuple(kind for kind in KINDS if playable(kind, self.action))
         object.__setattr__(self, "kinds", tuple(dict.fromkeys(wanted)))
 
@@ -326,10 +326,8 @@ class Target:
             parse_dataset_id(dataset_id)
         there = [dataset_id for dataset_id in ids.values() if (self.root / dataset_id).exists()]
         if there and not self.force:
-            raise ValueError(
-                f"{self.root} holds {', '.join(there)} already; replace it with force=True (--force on the command "
-                "line), or give another name."
-            )
+            remedy = f"replace it with {option('force', True)}, or give another name"
+            raise ValueError(f"{self.root} holds {', '.join(there)} already; {remedy}.")
         return ids
 
 

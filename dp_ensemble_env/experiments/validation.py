@@ -73,7 +73,7 @@ class Problem:
         if self.release is not None and self.release.matrix.shape[-1] != self.true_model.n_decisions:
             raise ValueError(
                 f"the release has {self.release.matrix.shape[-1]} levels and the model {self.true_model.n_decisions}; "
-                "build the model from the data, and with the n_states, that it was made from."
+                "build the model from the data, and with the number of levels, that it was made from."
             )
 
     @property

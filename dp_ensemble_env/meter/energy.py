@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dp_ensemble_env.meter.clocks import autumn_hours, is_repeated_hour, is_sunday_in_march, skipped_hours
 from dp_ensemble_env.meter.origin import Readings, join, most_common, plural
-from dp_ensemble_env.tools.validation import clock
+from dp_ensemble_env.tools.validation import clock, option
 
 BoolArray = NDArray[np.bool_]
 FloatArray = NDArray[np.float64]
@@ -27,7 +27,6 @@ _REGISTER = re.compile(r"cumul|accumul|register|odometer|totali[sz]er|z(?:ä|ae)
 #: Unasked, values are taken for a register only when so many of them, over two days or more, never fall, and
 #: when they grow by so many different amounts: a load that only rises does not exist, a straight line may be a test.
 _LEAST, _AMOUNTS = 24, 5
-_DEED = {"missing": "made missing (catch_up='keep' keeps it)", "keep": "kept"}
 
 
 # ------------------------------------------------------------------ registers
@@ -121,7 +120,7 @@ def _wrap(energy: FloatArray, values: FloatArray, readings: Readings) -> int:
     if len(falls) > 2 + len(values) // 100:
         raise readings.origin.error(
             f"{readings.names[0]!r} should be a register, but it falls {plural(len(falls), 'time')}, first to "
-            f"{values[falls[0] + 1]:g}; pass cumulative='no' if it holds the energy of each interval.",
+            f"{values[falls[0] + 1]:g}; pass {option('cumulative', 'no')} if it holds the energy of each interval.",
             readings.lines[min(falls[0] + 1, len(readings.lines) - 1)],
         )
     sizes = np.array([_rolled(values[i], values[i + 1]) for i in falls.tolist()])
@@ -147,12 +146,16 @@ def _clock_changes(line: Readings, lengths: IntArray, step: int) -> IntArray:
 
 
 # ------------------------------------------------------------------ gaps
+def _deed(rule: str) -> str:
+    return "kept" if rule == "keep" else f"made missing ({option('catch_up', 'keep')} keeps it)"
+
+
 def settle_catch_up(readings: Readings, rule: str, step: int, stamp: str) -> BoolArray:
     """Apply the rule to lumped readings, which are in order of time; return which rows were made missing."""
     missing = np.zeros(len(readings.seconds), dtype=bool)
     if readings.lumped is not None:
         lines = len(np.unique(readings.lines[readings.lumped]))
-        deed = _DEED["missing"] if rule == "missing" else "kept, in equal parts"
+        deed = _deed(rule) if rule == "missing" else "kept, in equal parts"
         readings.notes.append(f"The energy of {plural(lines, 'reading')} over several intervals was {deed}.")
         if rule == "missing":
             missing |= readings.lumped
@@ -192,7 +195,7 @@ def _after_gaps(readings: Readings, column: int, rule: str, step: int, stamp: st
     if count:
         readings.notes.append(
             f"{plural(count, 'reading')} beside a gap of {readings.names[column]!r} carried the energy of the whole "
-            f"gap, which was {_DEED[rule]}."
+            f"gap, which was {_deed(rule)}."
         )
     return mask
 
@@ -250,7 +253,7 @@ def _autumn(readings: Readings, column: int, step: int, stamp: str) -> BoolArray
             values[single], mask[night.start + single] = np.nan, True
             readings.notes.append(
                 f"One interval of the night in which autumn repeats an hour ({clock(low)}) carried that whole hour, "
-                f"which was {_DEED['missing']}."
+                f"which was {_deed('missing')}."
             )
             continue
         ratio = _ratio(values, slots)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dp_ensemble_env.meter.formats.text import Table, to_number
 from dp_ensemble_env.meter.origin import UNITS, MeterFileError, Origin, Readings, ReadSettings, join, name_list
-from dp_ensemble_env.tools.validation import check_choice
+from dp_ensemble_env.tools.validation import check_choice, option
 
 LOAD, NET, PRODUCED, OTHER = "delivered", "net", "produced", "not electricity"
 
@@ -65,8 +65,8 @@ def refuse_net(readings: Readings, settings: ReadSettings) -> Readings:
 def net_metering(name: str) -> str:
     """Return the refusal of net metering, with the remedy."""
     return (
-        f"{name} is net of what was produced on site, so it is no load; export what is delivered, or pass column= with "
-        "its name and negatives='keep' to read it as it is."
+        f"{name} is net of what was produced on site, so it is no load; export what is delivered, or pass "
+        f"{option('column')} with its name and {option('negatives', 'keep')} to read it as it is."
     )
 
 
@@ -142,7 +142,8 @@ def choose_meter(readings: Readings, column: MeterColumn, wanted: str | None, or
             )
         return readings
     if not column.places:
-        raise origin.error("no column tells meters apart; leave meter_id out, or use column= for a column by its name.")
+        remedy = f"leave {option('meter_id')} out, or use {option('column')} for a column by its name"
+        raise origin.error(f"no column tells meters apart; {remedy}.")
     if len(names) == 1:
         check_choice(wanted, f"meter_id of {origin.name}", [key[0] for key in column.numbers])
         return readings
@@ -150,7 +151,8 @@ def choose_meter(readings: Readings, column: MeterColumn, wanted: str | None, or
     if wanted == "sum":
         parts = {name: part for name, part in parts.items() if not is_export(name)}
         if not parts:
-            raise origin.error(f"no meter is a load by its name; pass meter_id= with one of {name_list(names)}.")
+            known = name_list(names)
+            raise origin.error(f"no meter is a load by its name; pass {option('meter_id')} with one of {known}.")
         for name, part in parts.items():
             part.names = [f"{name} {one}" for one in part.names] if len(part.names) > 1 else [name]
         return join(list(parts.values()))
@@ -166,8 +168,8 @@ def _refuse_overlap(readings: Readings, column: MeterColumn) -> None:
         low, high = sorted(int(line) for line in readings.lines[order[both[0] : both[0] + 2]])
         raise readings.origin.error(
             f"column {column.header!r} names {len(names)} meters with readings at the same times, first on "
-            f"{readings.origin.word}s {low} and {high}; pass meter_id= with one name, or 'sum' to add them up: "
-            f"{name_list(names)}."
+            f"{readings.origin.word}s {low} and {high}; pass {option('meter_id')} with one name, or 'sum' to add them "
+            f"up: {name_list(names)}."
         )
 
 
@@ -193,7 +195,7 @@ class Channel:
 def choose_channels(channels: list[Channel], settings: ReadSettings, every: bool, origin: Origin) -> list[Readings]:
     """Return the readings of the wanted channel, of several side by side to be added up, or of every load by itself."""
     if settings.meter_id is not None:
-        raise origin.error("meter_id is for tables; pass column= with the name of a channel.")
+        raise origin.error(f"{option('meter_id')} is for tables; pass {option('column')} with the name of a channel.")
     column, names = settings.column, [channel.name for channel in channels]
     delivered, net = ([channel for channel in channels if channel.direction == way] for way in (LOAD, NET))
     if every and delivered:
@@ -210,8 +212,8 @@ def choose_channels(channels: list[Channel], settings: ReadSettings, every: bool
         )
     if column is None and len(delivered) > 1:
         raise origin.error(
-            f"several meters or channels are in the file; pass column= with one name, a list of names to add up, "
-            f"or 'sum' for all that is delivered: {name_list(channels, 20)}."
+            f"several meters or channels are in the file; pass {option('column')} with one name, a list of names to "
+            f"add up, or 'sum' for all that is delivered: {name_list(channels, 20)}."
         )
     if column is not None:
         _refuse_twice(delivered, origin)
@@ -254,6 +256,6 @@ def _refuse_twice(loads: list[Channel], origin: Origin) -> None:
         other = seen.setdefault(channel.point, channel)
         if channel.point and other is not channel:
             raise origin.error(
-                f"{other} and {channel} measure the same point, so their sum may count energy twice; pass column= "
-                "with the names to add up."
+                f"{other} and {channel} measure the same point, so their sum may count energy twice; pass "
+                f"{option('column')} with the names to add up."
             )

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env.meter.clocks import get_zone
-from dp_ensemble_env.tools.validation import check_choice, check_positive, clock
+from dp_ensemble_env.tools.validation import check_choice, check_positive, clock, option
 
 #: kW (or kWh) per unit.
 UNITS = {"W": 1e-3, "kW": 1.0, "MW": 1e3, "Wh": 1e-3, "kWh": 1.0, "MWh": 1e3}
@@ -112,7 +112,7 @@ class ReadSettings:
         if count > self.most(what):
             raise origin.error(
                 f"the file has more than {self.most(what):,} {what}; if that is right, raise all limits with "
-                f"limits={max(-(-count // MOST[what]), 2)}."
+                f"{option('limits', max(-(-count // MOST[what]), 2))}."
             )
 
 

@@ -22,7 +22,7 @@ from dp_ensemble_env.meter.formats import FORMATS, HEAD
 from dp_ensemble_env.meter.origin import UNITS, Origin, Readings, ReadSettings, most_common, plural
 from dp_ensemble_env.meter.series import MISSING, Gap, PowerSeries, find_gaps
 from dp_ensemble_env.tools.files import readable_file
-from dp_ensemble_env.tools.validation import check_choice, clock
+from dp_ensemble_env.tools.validation import check_choice, clock, option
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -88,7 +88,7 @@ def _readings(path: str | os.PathLike[str], settings: ReadSettings, every: bool)
     names = reversed(FORMATS.names()) if settings.format == "auto" else [settings.format]
     kind = next((kind for name in names if (kind := FORMATS[name]).recognise(head)), None)
     if kind is None:
-        raise Origin(file.name).error(f"the file is not of format {settings.format!r}; pass format='auto'.")
+        raise Origin(file.name).error(f"it is not of format {settings.format!r}; pass {option('format', 'auto')}.")
     return kind.read(file, settings, every)
 
 
@@ -104,7 +104,9 @@ def make_series(readings: Readings, rules: ReadSettings) -> PowerSeries:
     assert stamp is not None  # _unit asked for it
     if not register:
         _mend_midnights(readings, stamp)
-    backwards = _sort(readings)
+    backwards = int((np.diff(readings.seconds) < 0).sum())  # steps back in time
+    if backwards:
+        readings.reorder(np.argsort(readings.seconds, kind="stable"))
     lumped = settle_catch_up(readings, rules.catch_up, _guess_step(readings), stamp)
     codes = _judge_values(readings, rules)
     codes[lumped] = _CATCH_UP
@@ -152,8 +154,8 @@ def _take_asked(readings: Readings, settings: ReadSettings) -> None:
     for name, stated in readings.stated.items():
         if unit not in (None, stated):
             raise readings.origin.error(
-                f"the file states that {name!r} is in {stated}, which unit={unit!r} contradicts; leave unit out, or "
-                "correct the file if it is wrong."
+                f"the file states that {name!r} is in {stated}, which {option('unit', unit)} contradicts; leave that "
+                "out, or correct the file if it is wrong."
             )
     for argument, said, given in (("unit", readings.unit, unit), ("stamp", readings.stamp, stamp)):
         if given is not None and said is not None and given != said:
@@ -172,16 +174,17 @@ def _unit(readings: Readings, rules: ReadSettings) -> tuple[str, bool]:
     unknown, remedies = [], []
     if readings.unit is None:
         unknown.append(f"the unit of {name!r}")
-        remedies.append("unit= (one of 'kW', 'kWh', 'W', 'Wh', 'MW', 'MWh')")
+        remedies.append(f"{option('unit')} (one of 'kW', 'kWh', 'W', 'Wh', 'MW', 'MWh')")
     if readings.stamp is None and not register:  # a register is read at its stamp
         unknown.append("whether a timestamp marks the start or the end of its interval")
-        remedies.append("stamp= ('start' or 'end')")
+        remedies.append(option("stamp", "start", "end"))
     if unknown:
         raise origin.error(f"the file does not state {' nor '.join(unknown)}; pass {' and '.join(remedies)}.")
     if (count := len(readings.seconds)) < 2:
         raise origin.error(f"the file holds {count} reading, and a series needs two; export a longer period.")
     if register and not str(readings.unit).endswith("h"):
-        raise origin.error(f"a register counts energy, but {name!r} is in {readings.unit}; pass cumulative='no'.")
+        asked = option("cumulative", "no")
+        raise origin.error(f"a register counts energy, but {name!r} is in {readings.unit}; pass {asked}.")
     return str(readings.unit), register
 
 
@@ -209,7 +212,8 @@ def _mend_midnights(readings: Readings, stamp: str) -> None:
         return
     if stamp == "start":
         raise readings.origin.error(
-            "00:00 stands after the last interval of its date, as the end of an interval does; pass stamp='end'.",
+            "00:00 stands after the last interval of its date, as the end of an interval does; pass "
+            f"{option('stamp', 'end')}.",
             readings.lines[after[0]],
         )
     readings.seconds = seconds.copy()
@@ -226,14 +230,6 @@ def _guess_step(readings: Readings) -> int:
     steps = np.diff(readings.seconds)
     forward = steps[steps > 0]
     return most_common(forward) if len(forward) else _HOUR
-
-
-def _sort(readings: Readings) -> int:
-    """Order the readings by time; return the number of steps back."""
-    backwards = int((np.diff(readings.seconds) < 0).sum())
-    if backwards:
-        readings.reorder(np.argsort(readings.seconds, kind="stable"))
-    return backwards
 
 
 # ------------------------------------------------------------------ values
@@ -257,7 +253,7 @@ def _judge_values(readings: Readings, rules: ReadSettings) -> NDArray[np.int8]:
                 bad = int(np.argmax(hit))
                 raise readings.origin.error(
                     f"the reading {values[bad]:g} of {name!r} {verdict} ({plural(int(hit.sum()), 'such reading')}); "
-                    f"correct it, or pass {argument}='missing' or {argument}='keep'.",
+                    f"correct it, or pass {option(argument, 'missing', 'keep')}.",
                     readings.lines[bad],
                 )
             if rule == "missing":

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env.meter.origin import Origin, shorten
+from dp_ensemble_env.tools.validation import option
 
 BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.int64]
@@ -164,7 +165,7 @@ class StampColumn:
     def _no_time(self, cell: str, line: int) -> ValueError:
         return self.origin.error(
             f"{shorten(cell)} is not a time that exists between {_FIRST} and {_LAST}; "
-            "correct it, or pass date_order='mdy' or 'dmy' if day and month are swapped.",
+            f"correct it, or pass {option('date_order', 'mdy', 'dmy')} if day and month are swapped.",
             line,
         )
 
@@ -199,7 +200,8 @@ class StampColumn:
             return "day" not in self.seen, ()
         if self.dotted:
             return False, ("No day above 12 occurs; dates with dots were read as day.month.year.",)
-        return True, ("No day above 12 occurs; dates were read as month/day/year (date_order='dmy' reads day/month).",)
+        other = option("date_order", "dmy")
+        return True, (f"No day above 12 occurs; dates were read as month/day/year ({other} reads day/month).",)
 
 
 def match_stamp(cell: str) -> re.Match[str] | None:

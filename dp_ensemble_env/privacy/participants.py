@@ -123,7 +123,7 @@ def _split(
         header, rows = _parquet(file) if file.suffix == ".parquet" else _text(file, delimiter)
         header = [name.strip() for name in header]
         if len(header) < 2:
-            raise ValueError(f"the first line of {file} names no columns; pass the delimiter that it has, such as ';'.")
+            raise ValueError(f"the first line of {file} names no columns; use commas, or in Python pass the delimiter.")
         if twice := sorted({name for name in header if header.count(name) > 1}):
             raise ValueError(f"the column {twice[0]!r} is in {file} twice; give every participant a name of its own.")
         parts = _by_column(header, rows) if chosen == "wide" else _by_id(header, rows, str(id_column), file)

@@ -30,7 +30,7 @@ from dp_ensemble_env.chain.event import DemandResponseEvent, check_event_day, in
 from dp_ensemble_env.control.policies import standard_policy
 from dp_ensemble_env.control.returns import mean_power, shares
 from dp_ensemble_env.model import EnsembleModel, FloatArray
-from dp_ensemble_env.tools.validation import as_days
+from dp_ensemble_env.tools.validation import as_days, option
 
 TimeArray = NDArray[np.datetime64]
 
@@ -71,7 +71,8 @@ class DaySettings:
 
     def __post_init__(self) -> None:
         if self.penalty is not None and self.penalty_per_kw is not None:
-            raise ValueError("penalty=... and penalty_per_kw=... state the same thing; give one of them.")
+            both = f"{option('penalty')} and {option('penalty_per_kw')}"
+            raise ValueError(f"{both} state the same thing; give one of them.")
         if not 0.0 < self.response < 1.0:
             raise ValueError(f"response must lie between 0 and 1, got {self.response:g}; 0.15 is fifteen per cent.")
         if not 0.0 <= self.shed_floor < 50.0:

@@ -21,11 +21,12 @@ from dp_ensemble_env.privacy.fleet import Fleet
 from dp_ensemble_env.privacy.ledger import PrivacyLedger
 from dp_ensemble_env.privacy.mechanisms import Mechanism, as_privacy
 from dp_ensemble_env.privacy.mechanisms.fleet_sums import FleetMechanism
-from dp_ensemble_env.privacy.participants import SimulatedFleet, simulated
+from dp_ensemble_env.privacy.participants import SimulatedFleet
 from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.scenarios import metered
 from dp_ensemble_env.scenarios.campus import HOLIDAYS
 from dp_ensemble_env.tools.files import resolved
+from dp_ensemble_env.tools.validation import option
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,10 +126,8 @@ class ProblemSettings(ForecastSettings, MeterSettings, EventSettings, ModelSetti
         for part in (MeterSettings, ForecastSettings):
             for f in fields(part):
                 if f.name not in (*more, "dynamics") and getattr(settings, f.name) != getattr(plain, f.name):
-                    option = f.name.replace("_", "-")
-                    raise ValueError(
-                        f"--{option} says how a meter file is read; give one with --meter, or leave it out."
-                    )
+                    remedy = f"give one with {option('meter')}, or leave it out"
+                    raise ValueError(f"{option(f.name)} says how a meter file is read; {remedy}.")
         return settings
 
     @property
@@ -169,7 +168,8 @@ class ProblemSettings(ForecastSettings, MeterSettings, EventSettings, ModelSetti
         settings = cls(**values)
         if settings.meter is not None:
             if not Path(settings.meter).is_file():
-                raise ValueError(f"the meter file {settings.meter} has gone; pass meter=... to say where it is.")
+                remedy = f"pass {option('meter')} to say where it is"
+                raise ValueError(f"the meter file {settings.meter} has gone; {remedy}.")
             if content.get("sha256") not in (None, file_digest(settings.meter)):
                 raise ValueError(f"the meter file {settings.meter} has changed since; restore it, or train again.")
         return settings
@@ -190,10 +190,8 @@ class ProblemSettings(ForecastSettings, MeterSettings, EventSettings, ModelSetti
         if self.scenario in scenarios.BUILT_IN and self.scenario not in WITH_EVENT:
             for name in (*(f.name for f in fields(EventSettings)), "levels"):
                 if getattr(self, name) is not None:
-                    raise ValueError(
-                        f"scenario {self.scenario!r} does not support --{name}; leave it out, or use "
-                        f"--scenario {WITH_EVENT[0]} or your own --meter."
-                    )
+                    remedy = f"leave it out, or use {option('scenario', WITH_EVENT[0])} or {option('meter')}"
+                    raise ValueError(f"scenario {self.scenario!r} does not support {option(name)}; {remedy}.")
         overrides = {**self._model_fields(), **self._event_fields()}
         model = scenarios.make(self.scenario, instance=self.instance, **overrides)
         return Problem(model, self, model.notes)
@@ -221,7 +219,7 @@ class ProblemSettings(ForecastSettings, MeterSettings, EventSettings, ModelSetti
         series = self.read()
         event = self.event(series)
         check_event_day(event, series.times, series.source)
-        when = f"The event is on {event.date}" + ("." if self.date else "; pass date=... to choose.")
+        when = f"The event is on {event.date}" + ("." if self.date else "; no date was given.")
         public = "The power levels come from the meter and count as public where a release is drawn"
         notes: tuple[str, ...] = ()
         if self.dynamics == "pooled":
@@ -263,33 +261,19 @@ def file_digest(path: str | Path) -> str:
 
 
 # ------------------------------------------------------------------ releases
-def draw_release(
-    spec: str, model: EnsembleModel, seed: int | None, participants: int = 0, fleet: Fleet | None = None
-) -> Release:
+def draw_release(spec: str, model: EnsembleModel, seed: int | None, fleet: Fleet | None = None) -> Release:
     """Draw a release of a model's behaviour with the mechanism that a spec names, or load a saved one.
 
-    A mechanism that protects participants draws from the fleet, or from so many simulated participants, if any, who
-    are the same for every seed. A spec may name their number itself: ``"adaptive:epsilon=1,participants=1000"``.
+    A mechanism that protects participants draws from the fleet, or from those that its spec asks to simulate, who are
+    the same for every seed: ``"adaptive:epsilon=1,participants=1000"``.
     """
     privacy = as_privacy(spec)
     if isinstance(privacy, Release):
         return privacy
     assert isinstance(privacy, Mechanism)
     data: Any = model.default
-    if isinstance(privacy, FleetMechanism) and (fleet is not None or participants):
-        data = _remembered_fleet(model, participants) if fleet is None else fleet
+    if isinstance(privacy, FleetMechanism) and fleet is not None:
+        data = fleet
     elif isinstance(privacy, SimulatedFleet):
         data = privacy.data_of(model)
     return PrivacyLedger().release(privacy, data, seed, **privacy.terms_of(model))
-
-
-_FLEETS: dict[tuple[str, int], Fleet] = {}
-
-
-def _remembered_fleet(model: EnsembleModel, number: int) -> Fleet:
-    """Simulate a fleet once for all releases."""
-    key = (model.fingerprint, number)
-    if key not in _FLEETS:
-        _FLEETS.clear()  # one at a time: they are large
-        _FLEETS[key] = simulated(model, number, 0)
-    return _FLEETS[key]

@@ -43,9 +43,8 @@ def resolved(path: str | os.PathLike[str]) -> Path:
 def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
     """Open a temporary file that replaces `path` when the block ends well.
 
-    The data are on disk before the name changes (fsync, then rename), so a
-    crash leaves the former file untouched and no reader sees a partial one. A
-    symbolic link is followed; a folder or a device is refused.
+    The data are on disk before the name changes (fsync, then rename), so a crash leaves the former file untouched and
+    no reader sees a partial one. A symbolic link is followed; a folder or a device is refused.
     """
     target = resolved(path)
     if target.is_dir():
@@ -128,8 +127,8 @@ def check_size(size: int, most: int, what: str) -> None:
     """Refuse what would take more than `most` bytes, and say how to raise the limit."""
     if size > most:
         raise TooLargeError(
-            f"{what} has {size:,} bytes where {most:,} are accepted; if that is right, raise all limits with "
-            f"limits={-(-size // max(most, 1)) + 1}."
+            f"{what} has {size:,} bytes where {most:,} are accepted; if that is right, Release.load with "
+            f"limits={-(-size // max(most, 1)) + 1} reads it."
         )
 
 

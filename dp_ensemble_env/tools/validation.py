@@ -6,7 +6,9 @@ offending value, row or time, and the remedy.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
 from difflib import get_close_matches
 from typing import Any
 
@@ -22,6 +24,8 @@ SMALLEST_K = 1e-280
 #: Largest discomfort penalty in units of the largest utility. Costs are the penalty times a logarithm near zero, whose
 #: rounding errors it multiplies: about this times 1e-16 of the utility is lost in every step.
 LARGEST_PENALTY = 1e8
+#: Whether who reads the messages typed a command, and no Python.
+ON_COMMAND_LINE = ContextVar("on the command line", default=False)
 
 
 # ------------------------------------------------------------------ arrays
@@ -139,8 +143,7 @@ def check_rng(rng: Any) -> np.random.Generator:
 def check_stochastic(matrix: ArrayLike, name: str = "default", *, square: bool = True) -> FloatArray:
     """Return a row-stochastic (…, n, n) array, or (…, n, m) unless `square`, naming the row that is not one.
 
-    Rows within `ROW_TOLERANCE` of one are accepted as they are: nothing is
-    rescaled behind the caller's back.
+    Rows within `ROW_TOLERANCE` of one are accepted as they are: nothing is rescaled behind the caller's back.
     """
     array = as_float_array(matrix, name)
     if not square and (array.ndim < 2 or 0 in array.shape):
@@ -260,9 +263,9 @@ def as_days(value: Any, name: str) -> tuple[str, ...]:
             raise TypeError
         return tuple(str(np.datetime64(day, "D")) for day in value)
     except (TypeError, ValueError, OverflowError) as error:
+        remedy = "correct it" if isinstance(value, (list, tuple)) else "put a single day in a list, too"
         raise ValueError(
-            f"{name} must be a list of days, written as 2018-07-02, got {_describe(value)}; "
-            "put a single day in a list, too."
+            f"{name} must be a list of days, written as 2018-07-02, got {_describe(value)}; {remedy}."
         ) from error
 
 
@@ -278,6 +281,18 @@ def minutes(span: Any) -> str:
 
 
 # ------------------------------------------------------------------ wording
+def option(name: str, *values: Any) -> str:
+    """Write an argument as its user types it: ``stamp='end'``, or on the command line ``--stamp end``.
+
+    Several values are alternatives; without one the argument is only named. A flag has the value True.
+    """
+    if not ON_COMMAND_LINE.get():
+        return " or ".join(f"{name}={value!r}" for value in values) or f"{name}="
+    flag = f"--{name.replace('_', '-')}"
+    typed = (value if isinstance(value, tuple) else (value,) for value in values)
+    return " or ".join(flag if one == (True,) else f"{flag} {shlex.join(map(str, one))}" for one in typed) or flag
+
+
 def _as_number(value: Any, name: str) -> float:
     try:
         if isinstance(value, (str, bytes, bool)) or value is None:

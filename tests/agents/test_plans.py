@@ -191,5 +191,5 @@ def test_plans_that_a_mode_cannot_express_are_refused():
         make_agent("rolling", EnsembleEnv("front", action="tilt"))
     with pytest.raises(ValueError, match=r"the environment needs \(T, c, n, m\) = \(6, 3, 5, 4\)"):
         PolicyAgent(EnsembleEnv(model), np.zeros((6, 5, 4)))
-    with pytest.raises(ValueError, match="nats wider than the action box; give the model a larger tilt_scale"):
+    with pytest.raises(ValueError, match="nats wider than the action box; use action='policy'"):
         make_agent("standard", EnsembleEnv(model.override(tilt_scale=np.full(T, 0.01))))

@@ -13,12 +13,7 @@ from dp_ensemble_env import scenarios
 from dp_ensemble_env.agents import evaluate, make_agent
 from dp_ensemble_env.agents.learners import LIBRARIES
 from dp_ensemble_env.agents.loading import load_agent
-from dp_ensemble_env.agents.train import (
-    RunFolder,
-    TrainingSettings,
-    register_learner,
-    train,
-)
+from dp_ensemble_env.agents.train import RunFolder, TrainingSettings, register_learner, train
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.privacy.ledger import PrivacyLedger
 
@@ -115,7 +110,7 @@ def test_names_and_budgets_are_checked():
     with pytest.raises(ValueError, match="steps must be at least 360"):
         train("apg", EnsembleEnv("campus-event"), TrainingSettings(steps=100))
     for action in ("policy", "discrete"):
-        with pytest.raises(ValueError, match="follows the gradient of tilts.*pass action='tilt' or 'price'"):
+        with pytest.raises(ValueError, match="follows the gradient of tilts.*pass action='tilt' or action='price'"):
             train("apg", EnsembleEnv("campus-event", action=action))
     for wrong in ({"seed": -1}, {"steps": 0}, {"interval": 0}, {"target": 101}):
         with pytest.raises(ValueError, match=next(iter(wrong))):

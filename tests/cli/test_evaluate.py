@@ -65,7 +65,7 @@ def test_a_run_remembers_its_environment_and_options_override_it(tmp_path, monke
     assert "shop.csv has changed since" in capsys.readouterr().err
     meter.unlink()
     assert main(["evaluate", "runs/one"]) == 2
-    assert "shop.csv has gone; pass meter=" in capsys.readouterr().err
+    assert "shop.csv has gone; pass --meter to say where it is" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

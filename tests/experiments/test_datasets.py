@@ -26,9 +26,9 @@ from dp_ensemble_env.scenarios.problem import ProblemSettings
     ("arguments", "message"),
     [
         (["--episodes", "0"], "episodes must be at least 1"),
-        (["--release-seed", "1"], "release_seed belongs to a release; pass privacy='dirichlet:k=50' too"),
+        (["--release-seed", "1"], "a release seed belongs to a release; pass --privacy dirichlet:k=50 too"),
         (["--kinds", "expert"], "uncontrolled"),
-        (["--kinds", "standard", "--action", "price"], "no standard can be played in price mode; pass action='tilt'"),
+        (["--kinds", "standard", "--action", "price"], "no standard can be played in price mode; pass --action tilt"),
     ],
 )
 def test_bad_settings_are_refused_in_one_sentence(arguments, message, capsys, tmp_path):

@@ -8,15 +8,10 @@ from helpers import deployed, random_chain, switches
 
 from dp_ensemble_env.agents import make_agent
 from dp_ensemble_env.envs import EnsembleEnv
-from dp_ensemble_env.experiments.deployment import (
-    PARTS,
-    Regret,
-    mean_regret,
-    sample_matrix,
-    split_regret,
-)
+from dp_ensemble_env.experiments.deployment import PARTS, Regret, mean_regret, sample_matrix, split_regret
 from dp_ensemble_env.privacy import PrivacyLedger, mechanism
-from dp_ensemble_env.scenarios.problem import draw_release, simulated
+from dp_ensemble_env.privacy.participants import simulated
+from dp_ensemble_env.scenarios.problem import draw_release
 
 
 def test_parts_are_differences_of_returns_and_add_up(campus):

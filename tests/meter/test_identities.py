@@ -34,7 +34,7 @@ def test_meters_below_each_other_are_told_from_conflicting_repeats(file, reads, 
     reads(11.0 * np.arange(1, 7), path, stamp="start", meter_id="sum")
     refused("unknown meter_id of meter.csv '103'.*'101', '102'", path, stamp="start", meter_id="103")
     refused(
-        "no column tells meters apart; leave meter_id out",
+        "no column tells meters apart; leave meter_id= out",
         ["start,kW", "2024-07-01 00:00,1", "2024-07-01 01:00,2"],
         meter_id="A",
     )

@@ -22,6 +22,7 @@ from dp_ensemble_env.meter.formats import Format
 from dp_ensemble_env.meter.identities import LOAD, NET, OTHER, PRODUCED, Channel, choose_channels
 from dp_ensemble_env.meter.origin import MeterFileError, Origin, Readings, ReadSettings, plural, shorten
 from dp_ensemble_env.meter.stamps import check_years
+from dp_ensemble_env.tools.validation import option
 
 _CHUNK = 1 << 16
 _UOM = {72: "Wh", 38: "W"}
@@ -250,7 +251,8 @@ def _channel(
     if stated in _UOM.values():
         readings.unit, readings.stated[name] = stated, stated
     elif direction == LOAD and unit is None:
-        readings.refusal = "the file holds no ReadingType, so the unit is unknown; pass unit='Wh' or unit='W'."
+        asked = option("unit", "Wh", "W")
+        readings.refusal = f"the file holds no ReadingType, so the unit is unknown; pass {asked}."
     point = index.point(meter, key)
     where = (point.title or next(iter(point.links["self"]), "").rpartition("/")[2]) if point else ""
     return Channel(name, f"usage point {where}" if where else "", direction, stated, readings)
@@ -310,24 +312,24 @@ def _local_zone(feed: _Feed, zone: tzinfo | None, origin: Origin) -> tuple[tzinf
     """Return the zone of the wall clock: the caller's, or else that of the file."""
     if zone is not None:
         return zone, [f"Timestamps were converted from UTC to {zone}."]
+    remedy = f"pass {option('timezone', 'America/New_York')} (your zone)"
     said = [entry for entry in feed.entries if "tzOffset" in entry.numbers]
     if not said or abs(said[0].numbers["tzOffset"]) >= 86400:
-        raise origin.error(
-            "the file does not state its time zone; pass timezone='America/New_York' (your zone), or 'UTC'."
-        )
+        raise origin.error(f"the file does not state its time zone; {remedy}, or 'UTC'.")
     offset = said[0].numbers["tzOffset"]
     if any((entry.numbers["tzOffset"], entry.rules) != (offset, said[0].rules) for entry in said):
-        raise origin.error("the file states several time zones; pass timezone='America/New_York' (your zone).")
+        raise origin.error(f"the file states several time zones; {remedy}.")
     saving = said[0].numbers.get("dstOffset", 0)
     rules = [said[0].rules[name] for name in sorted(_RULES, reverse=True) if name in said[0].rules]
     try:
         clock = file_zone(offset, saving, *rules) if len(rules) == 2 and 0 < saving <= 7200 else None
     except ValueError as error:
-        raise origin.error(f"the rule for daylight saving cannot be read ({error}); pass timezone=.") from None
+        raise origin.error(f"the rule for daylight saving cannot be read ({error}); {remedy}.") from None
     hours = offset / 3600
     if clock is not None:
         return clock, [f"Local time is UTC{hours:+g} h with daylight saving, by the file's own rule."]
-    note = f"Local time is UTC{hours:+g} h all year, as the file states; pass timezone= to follow daylight saving."
+    note = f"Local time is UTC{hours:+g} h all year, as the file states"
+    note = f"{note}; pass {option('timezone')} to follow daylight saving."
     return timezone(timedelta(seconds=offset)), [note]
 
 

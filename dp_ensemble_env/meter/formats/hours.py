@@ -13,6 +13,7 @@ from dp_ensemble_env.meter.clocks import is_sunday_in_march, skipped_hours, wall
 from dp_ensemble_env.meter.formats.text import Table
 from dp_ensemble_env.meter.origin import Origin
 from dp_ensemble_env.meter.stamps import match_clock
+from dp_ensemble_env.tools.validation import option
 
 IntArray = NDArray[np.int64]
 
@@ -68,7 +69,7 @@ def find_hours(table: Table, stamp: str | None) -> HourColumn | None:
         elif not ends:
             raise table.origin.error(
                 f"column {name!r} has hours from {min(numbers)} to {most}, which may begin or end there; call it "
-                "'hour ending' or 'hour beginning', or pass stamp='end' or stamp='start'."
+                f"'hour ending' or 'hour beginning', or pass {option('stamp', 'end', 'start')}."
             )
         return HourColumn(place, 1 if ends else 0, per_day)
     return None
@@ -152,7 +153,7 @@ def place_slots(
         if zone is None:
             raise origin.error(
                 f"{np.datetime64(int(unique[day]), 's').astype('datetime64[D]')} has {25 if long[day] else 23} hours, "
-                "so clocks changed; pass timezone='America/New_York' (your zone) to place them.",
+                f"so clocks changed; pass {option('timezone', 'America/New_York')} (your zone) to place them.",
                 lines[mine][0],
             )
         seconds[mine] = wall_from_midnight(int(unique[day]), slots[mine] * step, zone)

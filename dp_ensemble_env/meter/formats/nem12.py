@@ -22,6 +22,7 @@ from dp_ensemble_env.meter.formats.text import TextFile
 from dp_ensemble_env.meter.identities import LOAD, OTHER, PRODUCED, Channel, choose_channels
 from dp_ensemble_env.meter.origin import SPELLED, UNITS, Origin, Readings, ReadSettings, shorten
 from dp_ensemble_env.meter.stamps import check_years
+from dp_ensemble_env.tools.validation import option
 
 MARKET = timezone(timedelta(hours=10))
 _HEAD = re.compile(rb'"?100"?\s*,\s*"?NEM12|"?200"?(?:,[^,\r\n]*){7},"?\d+"?(?:,[^\r\n]*)?\r?\n"?300"?,"?\d{8}')
@@ -137,7 +138,7 @@ def _channel(stream: _Stream, origin: Origin, zone: tzinfo | None) -> Channel:
     market = np.add.outer(np.array(stream.days), step * np.arange(count)).ravel()
     check_years(market, lines, origin)
     seconds = market if zone is None else utc_to_wall(market - 10 * 3600, zone)
-    where = "are kept in it; pass timezone= for the local clock" if zone is None else f"were converted to {zone}"
+    where = f"are kept in it ({option('timezone')} converts them)" if zone is None else f"were converted to {zone}"
     note = f"Format nem12: stamps are market time, UTC+10 all year, and {where}."
     direction = {"E": LOAD, "B": PRODUCED}.get(stream.suffix[:1].upper(), OTHER)
     name, known = f"{stream.point} {stream.suffix}".strip(), stream.unit in UNITS

@@ -15,17 +15,19 @@ from dp_ensemble_env.meter.formats.tables import loads, pick, stamp_of, stated_u
 from dp_ensemble_env.meter.identities import refuse_net
 from dp_ensemble_env.meter.origin import Origin, Readings, ReadSettings, broken, name_list
 from dp_ensemble_env.meter.stamps import StampColumn, Stamps, check_years
+from dp_ensemble_env.tools.validation import option
 
 
 def read_parquet(path: Path, settings: ReadSettings, every: bool) -> list[Readings]:
     """Read one timestamp column and the chosen numeric columns, or every load by itself."""
     origin = Origin(path.name, "row")
     if settings.meter_id is not None:
-        raise origin.error("meter_id is for text and Excel tables; store one column a meter, and pass column=.")
+        remedy = f"store one column a meter, and pass {option('column')}"
+        raise origin.error(f"{option('meter_id')} is for text and Excel tables; {remedy}.")
     file, names, time = _open(path, origin, settings)
     places, notes = (loads(names), []) if every and len(names) > 1 else pick(names, settings.column, origin)
     if not places:
-        raise origin.error(f"no column is a load by its name; pass column= with one of {name_list(names)}.")
+        raise origin.error(f"no column is a load by its name; pass {option('column')} with one of {name_list(names)}.")
     chosen = [names[i] for i in places]
     table, values = _decode(file, time, chosen, origin, settings)
     lines = np.arange(1, len(values) + 1, dtype=np.int64)
@@ -123,7 +125,7 @@ def _times(
         try:
             zone = get_zone(column.type.tz)
         except ValueError:
-            raise origin.error(f"the time zone {column.type.tz!r} is not known; pass timezone=.") from None
+            raise origin.error(f"the time zone {column.type.tz!r} is not known; pass {option('timezone')}.") from None
     if zone is None:
         to_wall(Stamps(seconds, np.zeros_like(seconds)), None, origin)  # refuses with the remedy
     assert zone is not None

@@ -31,6 +31,7 @@ from dp_ensemble_env.meter.identities import (
 )
 from dp_ensemble_env.meter.origin import SPELLED, UNITS, Origin, Readings, ReadSettings, as_unit, name_list
 from dp_ensemble_env.meter.stamps import StampColumn, Stamps, match_clock, match_stamp
+from dp_ensemble_env.tools.validation import option
 
 _UNIT = re.compile(r"(?<![a-z])(kwh|mwh|wh|kw|mw)(?![a-z])")
 _BARE_WATT = re.compile(r"[(\[]\s*w\s*[)\]]|^w$|^watts?$|(?:power|^p)[ _]w$|_watts?$")
@@ -116,7 +117,7 @@ def _lay_out(table: Table, settings: ReadSettings, every: bool) -> Layout:
         choice = _choose(table, kind, settings, taken, every)
         settings.limit("meters", len(choice.columns), table.origin)
     elif settings.column is not None:
-        raise table.origin.error("the file has a row a day and a column an hour; leave column out.")
+        raise table.origin.error(f"the file has a row a day and a column an hour; leave {option('column')} out.")
     else:
         stated = {unit_of(name) for name in table.header} - {None}
         note = f"Every row holds a day of {days.per_day} intervals."
@@ -257,13 +258,14 @@ def pick(names: list[str], column: str | Sequence[str] | None, origin: Origin) -
         raise origin.error("no column of numbers was found beside the timestamps; check the delimiter.")
     if column is None:
         if len(names) == 1 and (is_export(names[0]) or (_is_other(names[0]) and unit_of(names[0]) is None)):
-            raise origin.error(f"{names[0]!r} is no load by its name; pass column={names[0]!r} to read it as it is.")
+            asked = option("column", names[0])
+            raise origin.error(f"{names[0]!r} is no load by its name; pass {asked} to read it as it is.")
         if len(names) > 1:
             named = [i for i in loads(names) if unit_of(names[i])]
             if len(named) == 1:
                 return named, [f"Column {names[named[0]]!r} was read, the only load whose name states a unit."]
             raise origin.error(
-                f"several columns hold numbers; pass column= with one name, a list of names to add up, "
+                f"several columns hold numbers; pass {option('column')} with one name, a list of names to add up, "
                 f"or 'sum' for all: {name_list(names)}."
             )
         return [0], []
@@ -317,9 +319,8 @@ def to_wall(parsed: Stamps, zone: tzinfo | None, origin: Origin) -> tuple[NDArra
     if zone is not None:
         return utc_to_wall(parsed.seconds - parsed.offsets, zone), [f"Timestamps were converted to {zone}."]
     if not parsed.offsets.any():
-        raise origin.error(
-            "the timestamps are in UTC; pass timezone='America/New_York' (your zone), or timezone='UTC' to keep them."
-        )
+        zones = f"{option('timezone', 'America/New_York')} (your zone), or {option('timezone', 'UTC')} to keep them"
+        raise origin.error(f"the timestamps are in UTC; pass {zones}.")
     return parsed.seconds, ["Timestamps state their offset from UTC; the local time as written was kept."]
 
 
@@ -359,7 +360,8 @@ def _pick_moving(
         chosen = moving or loads(names)
         left = [name for i, name in enumerate(names) if i not in chosen]
         if not chosen:
-            raise table.origin.error(f"no column is a load by its name; pass column= with one of {name_list(names)}.")
+            known = name_list(names)
+            raise table.origin.error(f"no column is a load by its name; pass {option('column')} with one of {known}.")
         return chosen, [f"Not read as loads: {name_list(left, 10)}."] if left else []
     if column is None and still and moving and len(moving) < len(places):
         picked, notes = pick([names[i] for i in moving], None, table.origin)

@@ -123,7 +123,7 @@ class AdaptiveMechanism(EpsilonDelta):
     def _problem(self, data: Any, model: EnsembleModel | None) -> Problem:
         require_fleet(data, self.name)
         if model is None:
-            remedy = f"pass model=, or draw with 'gaussian:epsilon={self.epsilon:g}', which needs none"
+            remedy = f"draw with 'gaussian:epsilon={self.epsilon:g}', which needs none, or in Python pass model="
             raise ValueError(f"the adaptive mechanism shapes its queries by the plan that they are for; {remedy}.")
         check_instance(model, EnsembleModel, "model")
         return Problem.of(model, data)

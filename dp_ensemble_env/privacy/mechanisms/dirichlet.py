@@ -292,7 +292,8 @@ class DirichletMechanism(Mechanism):
         if support is None or clip is None:
             raise ValueError(
                 "the Dirichlet mechanism protects a participant only with a support that is public, since it shows it; "
-                "declare it, support=, and bound what one participant contributes to a row, clip=."
+                "draw with gaussian:epsilon=1 for example, or in Python declare it, support=, and bound what one "
+                "participant contributes to a row, clip=."
             )
         chain = pool(clip, support)
         return self.floored(chain.default, chain.support), chain

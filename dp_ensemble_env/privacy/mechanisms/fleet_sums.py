@@ -158,7 +158,8 @@ class FleetMechanism(Mechanism):
             raise ValueError(
                 f"the {self.name} mechanism protects participants, and this model has none, just one matrix; add "
                 f"participants, as in {self.spec + ',participants=1000'!r}, to simulate a scenario's fleet, or draw "
-                f"the release from a Fleet, ledger.release(mechanism({self.spec!r}), fleet), and pass it as privacy."
+                "the release from a Fleet, with dp-ensemble privacy release --fleet or in Python ledger.release, and "
+                "pass it as privacy."
             )
         return fleet
 

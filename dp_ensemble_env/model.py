@@ -191,8 +191,8 @@ class EnsembleModel:
         of the event, by default that of 2 July 2018. It is one building, of which `loads` synthetic copies are
         made, or with ``profile="aggregate"`` their aggregate. Further arguments belong to
         `dp_ensemble_env.chain.estimate.series_fields`: `times`, `step`, `profile`, `n_states`, `on_unvisited`,
-        `season`, `exclude`, `holidays` and `rng`. Everything is computed from the series; `public` lists the fields that are
-        public knowledge, from ``"levels"``, ``"initial"``, ``"baseline"``, ``"notes"``.
+        `season`, `exclude`, `holidays` and `rng`. Everything is computed from the series; `public` lists the fields
+        that are public knowledge, from ``"levels"``, ``"initial"``, ``"baseline"``, ``"notes"``.
 
         `initial` holds the states of similar days when control begins; without such a day all states are equally
         likely. Without ten complete similar days there is no customer baseline, and `notes` say why.

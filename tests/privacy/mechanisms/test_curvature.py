@@ -163,9 +163,8 @@ class TestCells:
 
     def test_what_is_public_does(self):
         model = small(guess=behaviour(np.random.default_rng(9), N, M))
-        changes = {"utility": np.zeros((T + 1, C, N)), "discomfort_penalty": 0.8, "initial": [0]}
-        changes |= {"power_kw": np.ones(N)}
-        changes |= {"guess": np.full((N, M), 1 / M), "support": np.tri(N, M, dtype=bool)}
+        changes = {"utility": np.zeros((T + 1, C, N)), "discomfort_penalty": 0.8, "power_kw": np.ones(N)}
+        changes |= {"initial": [0], "guess": np.full((N, M), 1 / M), "support": np.tri(N, M, dtype=bool)}
         changes |= {"nature": np.full((M, N), 1 / N), "context": Context(np.full((C, C), 0.5), ("a", "b"))}
         models = (model, *(model.override(**{name: value}) for name, value in changes.items()))
         assert len({Problem.of(one, empty_fleet(one)).digest for one in models}) == 1 + len(changes)

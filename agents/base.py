@@ -186,4 +186,4 @@ def privacy_of(core: Core, otherwise: str, release: Any = None) -> str:
 def privacy_line(privacy: str) -> str:
     """Return the sentence that reports show for what `privacy_of` says, which runs record."""
     said = privacy.replace("none: ", "no guarantee (ε = ∞), ").replace("that of one", "the guarantee of one")
-    return f"Privacy: {said}."
+    return f"Privacy: {said.replace('that of the environment it was trained in', 'as in its training environment')}."

@@ -101,7 +101,7 @@ class Compare(OnProblem):
         try:
             rows = compute(cells, store, self.place, supplies)
         except ClusterLostError as error:
-            rest = "what is done is kept, the same command does the rest."
+            rest = "finished cells are kept; run the same command to continue."
             print(f"dp-ensemble compare: {error}; {rest}", file=sys.stderr)
             return 3
         return self.report(rows, sets, supplies)

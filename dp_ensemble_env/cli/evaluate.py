@@ -216,16 +216,17 @@ def title(env: EnsembleEnv) -> str:
 
 
 def show(heading: str, env: EnsembleEnv, result: Outcome, deployed: Deployed | None) -> None:
-    """Print the report, with one line on privacy; of an agent on a release, how it is deployed comes first."""
+    """Print the report, with one line on privacy; for an agent on a release, its deployed score comes first."""
     if deployed is not None:
-        paragraph(str(deployed))
-    table(heading, ("", "", ""), result.lines())
+        paragraph(f"{heading}\n{deployed}\n")
+    table(heading if deployed is None else "On the release", ("", "", ""), result.lines())
     if deployed is None:
         paragraph(privacy_line(result.privacy) if env.release is None else str(env.ledger.statement()))
+        print()
 
 
 def show_tenths(shared: Tenths) -> None:
     """Print who gives how much."""
     rows = [[f"{i}", *(number_text(x, 0) for x in line)] for i, line in enumerate(zip(*shared, strict=True), 1)]
     note = "Tenths of the loads in order of uncontrolled use, highest first; exact expected values given their start."
-    table("\nWho gives how much", ("tenth", "uncontrolled, kWh", "delivered, kWh", "discomfort, $"), rows, notes=[note])
+    table("Who gives how much", ("tenth", "uncontrolled, kWh", "delivered, kWh", "discomfort, $"), rows, notes=[note])

@@ -88,7 +88,7 @@ class Guarantee(OfRows):
         note = (
             "Theorem 2: the paper's bound, corrected (omega_bar = omega, two protected entries). Exact: the dominating "
             "pair, composed over rows. Any entries: rows that differ by h in total, in any number of entries, which is "
-            "what removing a participant does. h is that of the mechanism's input: mixing a row of s successors with "
+            "what removing a participant does. h describes the mechanism's input: mixing a row of s successors with "
             f"the floor shrinks the data's h by 1 - floor*s. Note that {AGGREGATE_LIMIT}."
         )
         table(title, headings, lines, notes=(note,))

@@ -49,7 +49,7 @@ class Train(InEnvironment):
     algo: str = "ppo"
     """Name of the learner."""
     steps: int | None = None
-    """Environment steps (default: as tuned)."""
+    """Environment steps, rounded up to a whole rollout (default: as tuned)."""
     target: float | None = None
     """Stop at this score."""
     interval: int | None = None

@@ -112,7 +112,7 @@ def check_uncoupled(model: EnsembleModel) -> None:
     if model.coupling is not None:
         raise ValueError(
             "the loads of a coupled model pay for their mean power together, so the cost of privacy has no value for "
-            "each state; event_outcome(model, policy).gap is what a policy loses."
+            "each state; event_outcome(model, policy).gap is the loss of a policy."
         )
 
 

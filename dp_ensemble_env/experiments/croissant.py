@@ -37,8 +37,8 @@ _TERMS = (
 CONTEXT |= {term: f"cr:{term}" for term in _TERMS.split()}
 #: What each column of an episode holds; of T steps.
 COLUMNS = {
-    "observations": "what the agent sees: shares of the loads, part of the horizon left, prices, context (T + 1 rows)",
-    "actions": "what it does, after exploration (T rows)",
+    "observations": "observations: shares of the loads, fraction of the horizon left, prices, context (T + 1 rows)",
+    "actions": "actions, after exploration (T rows)",
     "rewards": "dollars per load of each step (T rows)",
     "terminations": "true at the horizon alone (T rows)",
     "truncations": "always false (T rows)",
@@ -73,8 +73,8 @@ def describe_folder(
             _file(file, folder) for file in sorted(folder.rglob("*")) if file.is_file() and file.name != NAME
         ],
         "recordSet": [
-            _table("columns", "What the file holds of each episode.", ("name", "meaning"), list(COLUMNS.items())),
-            _table("scores", "What the episodes earn.", ("name", "value"), list(facts.items())),
+            _table("columns", "Contents of the file for each episode.", ("name", "meaning"), list(COLUMNS.items())),
+            _table("scores", "Returns of the episodes.", ("name", "value"), list(facts.items())),
         ],
     }
 

@@ -33,13 +33,13 @@ class Disclosure(NamedTuple):
     products: int  # entries that are a product of something of the row and something of the column
     log_z: FloatArray  # what the columns were tilted by, up to a constant
     matrix: FloatArray  # before the tilt
-    counts: NDArray[np.int64] | None  # transitions seen; None if what is left are no whole numbers
+    counts: NDArray[np.int64] | None  # transitions seen; None if the rest are no whole numbers
 
     def __str__(self) -> str:
         tilt = float(np.ptp(self.log_z))
         text = f"{self.products} of {self.matrix.size} entries are a product of their row and column"
         if self.counts is None:
-            return f"{text}; what is left of the others are no whole numbers, so no counts come back"
+            return f"{text}; the others give no whole numbers, so the counts are not revealed"
         seen = int(self.counts.sum())
         return f"{text}, with a tilt of {tilt:.3g} nats; divided out, {seen:,} transitions come back as whole numbers"
 

@@ -187,7 +187,7 @@ def judge_as_private(single: Mapping[float, float], attack: Mapping[float, float
         else:
             shown = f"at least {attack[k]:.3g}, not {one:.3g}" if attack[k] > one else f"shown {attack[k]:.3g}"
             cases[f"k = {k:g} (ε {shown})"] = attack[k] <= one
-    text = f"the attack cannot tell at {' and '.join(blind)}: one draw's ε is above what it can show" if blind else ""
+    text = f"the attack cannot tell at {' and '.join(blind)}: one draw's ε is above its limit" if blind else ""
     if not cases:
         return Verdict(NOT_REPRODUCIBLE, text)
     return judge_statement(cases, "E9").plus(f"; {text}" if blind else "")

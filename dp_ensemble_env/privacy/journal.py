@@ -40,7 +40,7 @@ except ImportError:  # not on Windows: there a file is for one process at a time
     fcntl = None  # type: ignore[assignment]
 
 FORMAT, VERSION = "dp-ensemble-ledger", 3
-RESTORE = "restore the file and its .head from a copy: what it no longer shows was spent all the same"
+RESTORE = "restore the file and its .head from a copy: deleted entries still count as spent"
 NO_LEDGER = f"is no {FORMAT} of version {VERSION}; name a new file, or one that a PrivacyLedger wrote."
 Line = dict[str, Any]
 

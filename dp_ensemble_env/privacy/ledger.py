@@ -93,7 +93,7 @@ class PrivacyLedger:
     >>> ledger.release(noise, default, rng=1, h=0.03)
     Traceback (most recent call last):
     dp_ensemble_env.privacy.ledger.PrivacyBudgetExceeded: this release would bring the total to epsilon=2.336 at \
-delta=0.001, above the budget of 2; use what was released already (post-processing is free), or a smaller k.
+delta=0.001, above the budget of 2; use an earlier release (post-processing is free), or a smaller k.
     """
 
     def __init__(

@@ -125,7 +125,7 @@ def _split(
         if len(header) < 2:
             raise ValueError(f"the first line of {file} names no columns; use commas, or in Python pass the delimiter.")
         if twice := sorted({name for name in header if header.count(name) > 1}):
-            raise ValueError(f"the column {twice[0]!r} is in {file} twice; give every participant a name of its own.")
+            raise ValueError(f"the column {twice[0]!r} is in {file} twice; give every participant a different name.")
         parts = _by_column(header, rows) if chosen == "wide" else _by_id(header, rows, str(id_column), file)
         for index, (name, names, lines) in enumerate(parts):
             part = folder / f"{number}-{index}.csv"

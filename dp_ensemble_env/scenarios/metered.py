@@ -230,7 +230,7 @@ def choose_penalty(day: MeteredDay, settings: DaySettings) -> tuple[float, str]:
         room = REACHABLE * max(1.0 - day.floor_kw / usual, 0.0)
         share = min(settings.response, room)
         if share < 0.005:  # the day begins at the floor: hardly anything may be moved, whatever the penalty
-            penalty, source = usual, "that of $1 per kW, since the day is at the floor and has nothing to spare"
+            penalty, source = usual, "set to $1 per kW, because the load is at its floor all day"
         else:
             penalty, share = calibrate(day.priced(REFERENCE_INCENTIVE), day.in_event, share)
             source = f"calibrated: an event of ${REFERENCE_INCENTIVE:g}/kWh sheds {100 * share:.3g} % of the energy"

@@ -220,7 +220,7 @@ def as_utility(utility: Any, ndim: int | tuple[int, ...]) -> FloatArray:
         entries = f"{len(forbidden)} such entr{'y' if len(forbidden) == 1 else 'ies'}"
         raise ValueError(
             f"utility{_index(forbidden[0])} is -inf ({entries}), but utilities are finite dollars; to forbid a "
-            "state, give it a utility of minus a hundred penalties, and loads avoid it at whatever discomfort; if they "
+            "state, give it a utility of minus a hundred penalties, and loads avoid it at any discomfort; if they "
             "never go there by themselves, make it impossible in default."
         )
     return as_float_array(array, "utility", ndim)

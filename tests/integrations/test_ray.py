@@ -222,7 +222,7 @@ def test_killed_head_ends_the_comparison_and_keeps_what_is_done(clusters, compar
     status, words = finish(process, "out")
     assert status == 3
     last = words.strip().splitlines()[-1]
-    assert "Ray cluster" in last and "what is done is kept, the same command does the rest" in last
+    assert "Ray cluster" in last and "finished cells are kept" in last
     assert "Traceback" not in words
     assert files("out") == before and len(before) == 4
     Path("open").touch()

@@ -29,7 +29,7 @@ def test_what_is_no_count_matrix_gives_no_counts(campus):
     shifted = tilted(campus.counts, np.linspace(0, 3, 20))
     shifted[3] *= np.exp(0.01 * np.random.default_rng(0).standard_normal(20))
     found = disclose(shifted / shifted.sum(axis=1, keepdims=True))
-    assert found.counts is None and "no counts come back" in str(found)
+    assert found.counts is None and "the counts are not revealed" in str(found)
 
 
 @pytest.mark.parametrize("method", ["taylor", "digamma"])

@@ -60,7 +60,7 @@ class Event:
     #: Which data sets count as neighbours; None where nothing is claimed.
     relation: ClassVar[NeighboringRelation | None] = None
     #: What to do when a budget does not allow the draw.
-    remedy: ClassVar[str] = "use what was released already (post-processing is free), or a noisier setting"
+    remedy: ClassVar[str] = "use an earlier release (post-processing is free), or a noisier setting"
     _types: ClassVar[dict[str, builtins.type[Event]]] = {}
 
     def __init_subclass__(cls, *, type: str = "", draws: bool = True, **kwargs: Any) -> None:
@@ -152,7 +152,7 @@ class Event:
 class Disclosure(Event, type="deterministic", draws=False):
     """A deterministic function of the true data was published (E8): nothing bounds what it tells."""
 
-    remedy = "no budget allows a deterministic function of the true data; publish what is computed from a release"
+    remedy = "no budget allows a deterministic function of the true data; publish results computed from a release"
 
     def losses(self) -> Losses:
         """Return a loss without a bound."""

@@ -80,7 +80,7 @@ class Problem(Rows):
     @classmethod
     def of(cls, model: EnsembleModel, fleet: Fleet) -> Problem:
         """Lay out the public part of a model for a fleet, of which classes and shape alone are looked at."""
-        check_shape(model.default, fleet.shape, "default", "that of the behaviour of the fleet")
+        check_shape(model.default, fleet.shape, "default", "the shape of the fleet's behaviour")
         given = public_guess(model)
         n, m = fleet.shape[-2:]
         support = np.ones(fleet.shape, dtype=bool) if model.declared_support is None else model.declared_support

@@ -177,7 +177,7 @@ class DirichletEvent(Event, type="dirichlet"):
     @property
     def remedy(self) -> str:  # type: ignore[override]
         """What to do when a budget does not allow the draw."""
-        smaller = "use what was released already (post-processing is free), or a smaller k"
+        smaller = "use an earlier release (post-processing is free), or a smaller k"
         return smaller if self.floor > 0 else "without a floor no bound holds for all inputs, so set a floor"
 
     @property

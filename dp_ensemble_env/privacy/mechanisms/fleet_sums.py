@@ -80,7 +80,7 @@ _LEAST_SIZE = 0.1  #: B of a guess that leaves nothing open.
 UNIT = "protects everything that one participant ever contributed (adjacent fleets differ by one participant)"
 NO_SUPPORT = "every cell was drawn, so no support is assumed"
 SUPPORT = "assumes that the declared support is public"
-PROVEN = "published noise is discrete and drawn by OpenDP, and the claim is what it proves ({})"
+PROVEN = "published noise is discrete and drawn by OpenDP, and its proof gives the claim ({})"
 
 
 def require_fleet(data: Any, name: str) -> Fleet:

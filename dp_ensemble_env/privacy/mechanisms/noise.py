@@ -64,7 +64,7 @@ def check_proven(kind: str, scale: float, sensitivity: float, most: float) -> No
     distance: Any = sensitivity * GRID if kind == "gaussian" else math.ceil(sensitivity * GRID)
     if (shown := float(_measurement(kind, scale).map(distance))) > most:
         cost = f"is proven to cost {shown!r}, more than the {most!r} that was charged"
-        raise ValueError(f"{kind} noise of scale {scale!r} {cost}; charge what is drawn.")
+        raise ValueError(f"{kind} noise of scale {scale!r} {cost}; charge the draw itself.")
 
 
 def add_noise(

@@ -100,6 +100,6 @@ class PublicMechanism(Mechanism):
             walk = lazy_walk(n, self.stay, self.decay, self.reach) if n == m else np.full((n, m), 1.0 / m)
             guess = np.broadcast_to(walk, (*lead, n, m))
         matrix = check_stochastic(guess, "guess", square=False)
-        check_shape(matrix, event.shape, "guess", "that of the data")
+        check_shape(matrix, event.shape, "guess", "the shape of the data")
         with np.errstate(divide="ignore"):
             return Release(np.minimum(np.log(matrix), 0.0), permit.event)

@@ -78,8 +78,8 @@ def interval(scores: Scores) -> Interval:
 def difference(left: ArrayLike, right: ArrayLike) -> Interval:
     """Return how far the interquartile mean of `left` lies above that of `right`, both resampled on their own."""
     rng = np.random.default_rng(0)
-    found = resampled(left, rng) - resampled(right, rng)
-    return around(interquartile_mean(left) - interquartile_mean(right), found)
+    draws = resampled(left, rng) - resampled(right, rng)
+    return around(interquartile_mean(left) - interquartile_mean(right), draws)
 
 
 def performance_profile(scores: Mapping[str, ArrayLike], thresholds: ArrayLike) -> FloatArray:

@@ -102,8 +102,7 @@ SERIES = PowerSeries(
     [
         (
             scenarios.make("spot"),
-            "EnsembleModel(13 levels, 48 steps of 15 min from 2024-05-14 06:00, 100 loads, $12 per nat, "
-            "3 contexts)",
+            "EnsembleModel(13 levels, 48 steps of 15 min from 2024-05-14 06:00, 100 loads, $12 per nat, 3 contexts)",
         ),
         (SERIES, "PowerSeries('hall.csv', 4 intervals of 15 min, 2018-06-02 00:00 to 2018-06-02 01:00, 1 missing)"),
         (Tariff(list(np.arange(24) / 100)), "Tariff(24 hourly prices, 0 to 0.23 $/kWh)"),

@@ -244,9 +244,9 @@ class _Dual:
 
         bounds = list(zip(self.low / scale, high / scale, strict=True))
         options = {"maxiter": 2000, "maxfun": 4000, "maxcor": 30, "ftol": 1e-15, "gtol": 1e-10}
-        found: Any = minimize(scaled, np.zeros_like(high), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-        price = np.clip(found.x * scale, self.low, high)
-        return price if self.gap(price) <= ENOUGH * max(1.0, abs(found.fun) * penalty) else self._polish(price, high)
+        least: Any = minimize(scaled, np.zeros_like(high), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        price = np.clip(least.x * scale, self.low, high)
+        return price if self.gap(price) <= ENOUGH * max(1.0, abs(least.fun) * penalty) else self._polish(price, high)
 
     def _polish(self, price: FloatArray, high: FloatArray) -> FloatArray:
         """Newton steps as long as they lessen the dual or, once that is down to rounding, its gradient."""

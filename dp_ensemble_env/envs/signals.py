@@ -1,7 +1,7 @@
 r"""Signals: a few directions of tilts with units in which the optimum is of order one (MATH 15).
 
 An action of `k` numbers in [-1, 1] stands for the tilt :math:`\ell_t[w] = \sum_j a_j\,u_j(t, w)\,d_j`. Directions and
-units come from a family of models in public surroundings, never from the model that is played:
+units come from a family of models that are public, never from the model that is played:
 
 - the *design family*: eight instances of a scenario that nobody plays. Recorded with the scenario as data
   (``python scripts/data.py signals``), and taken by every model of it with as many times, contexts and decisions;

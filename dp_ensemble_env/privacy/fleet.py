@@ -207,12 +207,12 @@ class Fleet:
         cls, cells: Iterable[NDArray[Any]], shape: tuple[int, ...], *, classes: IntArray | None = None
     ) -> Fleet:
         """Count cells that are numbered already, in C order of (class, state, decision): one array a participant."""
-        found = [np.unique(one, return_counts=True) for one in cells]
-        ends = np.cumsum([0, *(len(one) for one, _ in found)])
-        index, counts = (np.concatenate([np.zeros(0, np.int64), *(pair[i] for pair in found)]) for i in (0, 1))
+        counted = [np.unique(one, return_counts=True) for one in cells]
+        ends = np.cumsum([0, *(len(one) for one, _ in counted)])
+        index, counts = (np.concatenate([np.zeros(0, np.int64), *(pair[i] for pair in counted)]) for i in (0, 1))
         kind = np.uint16 if counts.max(initial=0) < 2**16 else np.uint32
         parts = (counts.astype(kind), index.astype(np.int32), ends)
-        table = csr_array(parts, shape=(len(found), math.prod(_drawn(shape, classes))))
+        table = csr_array(parts, shape=(len(counted), math.prod(_drawn(shape, classes))))
         return cls._of(table, tuple(shape), classes)
 
     @classmethod
@@ -337,8 +337,8 @@ def cells_of(records: ArrayLike, index: int, shape: tuple[int, ...], classes: In
     bad = np.argwhere((rows < 0) | (rows >= np.array(shape)))
     if len(bad):
         row, axis = map(int, bad[0])
-        found = f"record {row} of participant {index} has {int(rows[row, axis])} in column {axis}"
-        raise ValueError(f"{found}, but the shape {shape} allows 0 … {shape[axis] - 1} there.")
+        fault = f"record {row} of participant {index} has {int(rows[row, axis])} in column {axis}"
+        raise ValueError(f"{fault}, but the shape {shape} allows 0 … {shape[axis] - 1} there.")
     columns = list(rows.astype(np.int64).T)
     if classes is not None:
         columns = [classes[tuple(columns[:-2])], *columns[-2:]]

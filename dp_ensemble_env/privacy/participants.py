@@ -268,8 +268,8 @@ def classes_of(model: EnsembleModel) -> IntArray | None:
     flat = model.default.reshape(int(np.prod(lead)), -1)
     if model.guess is not None:
         flat = np.concatenate([flat, model.guess.reshape(len(flat), -1)], axis=1)
-    _, first, found = np.unique(flat, axis=0, return_index=True, return_inverse=True)
-    kinds: IntArray = np.argsort(np.argsort(first))[found.ravel()].reshape(lead)
+    _, first, inverse = np.unique(flat, axis=0, return_index=True, return_inverse=True)
+    kinds: IntArray = np.argsort(np.argsort(first))[inverse.ravel()].reshape(lead)
     return None if len(first) == len(flat) else kinds
 
 

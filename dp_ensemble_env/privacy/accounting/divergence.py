@@ -142,8 +142,8 @@ def worst_case_epsilon(delta: float, k: float, h: float, omega: float) -> float:
     """
     check_delta(delta)
     check_row_settings(k, h, omega)
-    found = _solve_epsilon(lambda e: float(log_worst_case_delta(e, k, h, omega)), delta)
-    return max(found, vanishing_k_epsilon(delta, h, omega))  # at a k so small that products with it underflow
+    epsilon = _solve_epsilon(lambda e: float(log_worst_case_delta(e, k, h, omega)), delta)
+    return max(epsilon, vanishing_k_epsilon(delta, h, omega))  # at a k so small that products with it underflow
 
 
 def vanishing_k_epsilon(delta: float, h: float, omega: float) -> float:

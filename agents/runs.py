@@ -194,8 +194,7 @@ def remembered_environment(path: Path) -> dict[str, Any]:
 
 def digest_of(content: Any) -> str:
     """Return the SHA-256 of JSON content; the order of names and white space do not count."""
-    plain = json.loads(json.dumps(content))
-    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(json.loads(json.dumps(content)), sort_keys=True).encode()).hexdigest()
 
 
 # ------------------------------------------------------------------ checkpoints

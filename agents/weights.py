@@ -66,8 +66,7 @@ def save_weights(path: str | os.PathLike[str], arrays: Mapping[str, Any], settin
     except (TypeError, ValueError) as error:
         raise ValueError(f"the settings of weights must be JSON ({error}).") from error
     digest = _digest(plain, text)
-    header = {"format": FORMAT, "version": VERSION, "settings": text, "sha256": digest}
-    content = save(plain, metadata=header)
+    content = save(plain, metadata={"format": FORMAT, "version": VERSION, "settings": text, "sha256": digest})
     with atomic_write(path, "wb") as stream:
         stream.write(content)
     return digest

@@ -76,8 +76,7 @@ def run(sources: list[tuple[str, str]]) -> list[list[dict[str, Any]]]:
                 plt.figure(number).savefig(
                     stream, format="png", dpi=100, bbox_inches="tight", metadata={"Software": ""}
                 )
-                picture = base64.b64encode(stream.getvalue()).decode()
-                data = {"image/png": picture, "text/plain": ["<Figure>"]}
+                data = {"image/png": base64.b64encode(stream.getvalue()).decode(), "text/plain": ["<Figure>"]}
                 outputs.append({"output_type": "display_data", "metadata": {}, "data": data})
             plt.close("all")
         results.append(outputs)
@@ -91,8 +90,7 @@ def notebook(sources: list[tuple[str, str]], outputs: list[list[dict[str, Any]]]
         lines = source.splitlines(keepends=True)
         cell: dict[str, Any] = {"cell_type": kind, "id": f"cell-{len(made)}", "metadata": {}, "source": lines}
         if kind == "code":
-            count = 1 + sum("outputs" in before for before in made)
-            cell |= {"execution_count": count, "outputs": mine}
+            cell |= {"execution_count": 1 + sum("outputs" in before for before in made), "outputs": mine}
         made.append(cell)
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}

@@ -53,8 +53,7 @@ def test_a_basis_moves_the_mean_field_as_its_definition_says():
     env.reset(options={"state": 15})
     x = np.array([0.3, -0.7])
     _, reward, _, _, info = env.step(x)
-    tilt = x @ two_prices(model)[0]
-    row = model.default[15] * np.exp(tilt)
+    row = model.default[15] * np.exp(x @ two_prices(model)[0])
     row /= row.sum()
     support = row > 0
     divergence = float((row[support] * np.log(row[support] / model.default[15][support])).sum())

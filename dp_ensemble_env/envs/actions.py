@@ -66,9 +66,7 @@ class ActionMode:
 
     def space(self, model: EnsembleModel) -> spaces.Space[Any]:
         """Return the space of actions."""
-        if self.levels:
-            return spaces.Discrete(self.levels)
-        return spaces.Box(self.low, 1.0, self.shape(model), np.float32)
+        return spaces.Discrete(self.levels) if self.levels else spaces.Box(self.low, 1.0, self.shape(model), np.float32)
 
     @property
     def choices(self) -> FloatArray:

@@ -194,8 +194,7 @@ def utility_of(n: int) -> FloatArray:
 
 def model_of(fleet: Fleet) -> EnsembleModel:
     """Return the true model: everybody's transitions, pooled without any protection."""
-    everything = np.ones(fleet.shape, dtype=bool)
-    pooled = fleet.chain(int(fleet.counts.sum(axis=2).max()), everything).default
+    pooled = fleet.chain(int(fleet.counts.sum(axis=2).max()), np.ones(fleet.shape, dtype=bool)).default
     return EnsembleModel(pooled, np.arange(1.0, fleet.n_states + 1.0), utility_of(fleet.n_states), 1.0)
 
 

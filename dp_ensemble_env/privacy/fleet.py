@@ -302,8 +302,7 @@ class Fleet:
         pooled = np.zeros(allowed.shape, dtype=np.int64)
         for some in self.chunks():
             counts = some.reshape(-1, *allowed.shape) * allowed.astype(np.int64)
-            seen = np.maximum(counts.sum(axis=2, keepdims=True), clip)
-            pooled += (counts * clip // seen).sum(axis=0)
+            pooled += (counts * clip // np.maximum(counts.sum(axis=2, keepdims=True), clip)).sum(axis=0)
         seen_from = pooled.sum(axis=1, keepdims=True)
         uniform = allowed / allowed.sum(axis=1, keepdims=True)
         default = np.where(seen_from > 0, pooled / np.maximum(seen_from, 1), uniform)

@@ -206,8 +206,7 @@ def _log_pair_delta(epsilon: float, row: ArrayLike, i: int, j: int, k: float, h:
     c = _log_gamma_ratio(b, m) - _log_gamma_ratio(low, m)
     eps = np.asarray(epsilon, dtype=float)
     forward = _log_hockey_stick(eps, (eps - c) / m, (b, a), (b + m, low))
-    reverse = _log_hockey_stick(eps, (eps + c) / m, (low, b + m), (a, b))
-    return float(np.maximum(forward, reverse))
+    return float(np.maximum(forward, _log_hockey_stick(eps, (eps + c) / m, (low, b + m), (a, b))))
 
 
 def _solve_epsilon(log_delta_at: Callable[[float], float], delta: float) -> float:
@@ -225,8 +224,7 @@ def _solve_epsilon(log_delta_at: Callable[[float], float], delta: float) -> floa
         if high > 1e12:
             return math.inf
     low = 0.0 if high == 1.0 else high / 2.0
-    root = float(optimize.brentq(excess, low, high, xtol=1e-14, rtol=1e-13))
-    return math.nextafter(root, math.inf)
+    return math.nextafter(float(optimize.brentq(excess, low, high, xtol=1e-14, rtol=1e-13)), math.inf)
 
 
 # ------------------------------------------------------------------ Rényi divergence

@@ -59,18 +59,18 @@ class SplitOutcome:
     def lines(self) -> list[tuple[str, str, str]]:
         """Return label, number and remark of everything that is reported, formatted for people."""
 
-        def line(label: str, found: Interval, more: str = "") -> tuple[str, str, str]:
-            return label, f"{found.value:.2f}", f"95 % interval [{found.low:.2f}, {found.high:.2f}]{more}"
+        def line(label: str, estimate: Interval, more: str = "") -> tuple[str, str, str]:
+            return label, f"{estimate.value:.2f}", f"95 % interval [{estimate.low:.2f}, {estimate.high:.2f}]{more}"
 
-        found = [
+        rows = [
             line(f"score, {self.split} instances", self.score, f", {self.scores.shape[1]} instances"),
             ("least and greatest score", f"{self.scores.min():.2f}", f"to {self.scores.max():.2f}"),
         ]
         if self.training is not None and self.gap is not None:
             about = f", {self.training.shape[1]} instances"
-            found.append(line("score, training instances", interval(self.training), about))
-            found.append(line("gap, training less this", self.gap))
-        return found
+            rows.append(line("score, training instances", interval(self.training), about))
+            rows.append(line("gap, training less this", self.gap))
+        return rows
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers and lists, ready for JSON."""
@@ -112,7 +112,7 @@ def evaluate_split(
     check_choice(scenario, "scenario", scenarios.names())
     check_choice(split, "split", scenarios.SPLITS)
     monitor = monitor or Monitor()
-    found = {}
+    by_split = {}
     for name in dict.fromkeys((split, "train") if gap else (split,)):
         numbers = scenarios.instances(name)
         numbers = numbers if instances is None else numbers[: check_count(instances, "instances", 1, len(numbers))]
@@ -122,8 +122,8 @@ def evaluate_split(
             env = EnsembleEnv(scenario, population, action, instance=i, split=name)
             scores.append(evaluate(_made(agent, env), env, episodes, seed).score)
             monitor.advance(len(scores), f"score {scores[-1]:.1f}")
-        found[name] = np.array([scores])
-    return SplitOutcome(scenario, split, found.pop(split), found.get("train"))
+        by_split[name] = np.array([scores])
+    return SplitOutcome(scenario, split, by_split.pop(split), by_split.get("train"))
 
 
 def _made(agent: Any, env: EnsembleEnv) -> Agent:

@@ -76,8 +76,8 @@ class GradientPolicy:
     @property
     def arrays(self) -> dict[str, NDArray[np.float32]]:
         """Weights and biases by name, for a file."""
-        found = {f"{i}.{part}": pair["wb".index(part)] for i, pair in enumerate(self.layers) for part in "wb"}
-        return found if self.table is None else {**found, TABLE: self.table}
+        named = {f"{i}.{part}": pair["wb".index(part)] for i, pair in enumerate(self.layers) for part in "wb"}
+        return named if self.table is None else {**named, TABLE: self.table}
 
     @classmethod
     def of(cls, path: Any, arrays: Mapping[str, NDArray[Any]]) -> GradientPolicy:
@@ -245,20 +245,20 @@ def save_policy(path: str | os.PathLike[str], policy: Any, algo: str, about: Map
     kept = {k: v for k, v in described.items() if k not in _NOT_KEPT}
     settings |= {
         "agent": SB3,
-        "class": _in_words(type(networks)),
+        "class": _as_json(type(networks)),
         "observation_space": _space(networks.observation_space, "observation_space", arrays),
         "action_space": _space(networks.action_space, "action_space", arrays),
-        "policy": pack(_in_words(kept), arrays, "description"),
+        "policy": pack(_as_json(kept), arrays, "description"),
     }
     return save_weights(path, arrays, settings)
 
 
-def _in_words(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     if isinstance(value, type):
         return {"class": _allowed(f"{value.__module__}:{value.__name__}")}
     if isinstance(value, Mapping):
-        return {name: _in_words(item) for name, item in value.items()}
-    return [_in_words(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {name: _as_json(item) for name, item in value.items()}
+    return [_as_json(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _allowed(place: str) -> str:
@@ -357,10 +357,10 @@ def _largest(value: Any) -> float:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else 0.0
 
 
-def _read_space(found: dict[str, Any], name: str, arrays: Mapping[str, Any]) -> spaces.Space[Any]:
-    if found["type"] == "discrete":
-        return spaces.Discrete(int(found["n"]))
-    if found["type"] != "box":
-        raise ValueError(f"it has a space of the type {found['type']!r}")
+def _read_space(space: dict[str, Any], name: str, arrays: Mapping[str, Any]) -> spaces.Space[Any]:
+    if space["type"] == "discrete":
+        return spaces.Discrete(int(space["n"]))
+    if space["type"] != "box":
+        raise ValueError(f"it has a space of the type {space['type']!r}")
     low, high = arrays[f"{name}.low"], arrays[f"{name}.high"]
     return spaces.Box(low, high, dtype=np.dtype(low.dtype).type)  # type: ignore[arg-type]

@@ -156,9 +156,9 @@ def in_hindsight(env: Any, shown: bool = False) -> ScheduleAgent:
     options = {"maxiter": 400, "maxfun": 800, "ftol": 1e-11, "gtol": 1e-9}
     starts = (np.zeros(mean.size), mean.ravel())
     climbs: list[Any] = [minimize(loss, x, jac=True, method="L-BFGS-B", options=options) for x in starts]
-    found = min(climbs, key=lambda climb: climb.fun).x.reshape(mean.shape)
+    climbed = min(climbs, key=lambda climb: climb.fun).x.reshape(mean.shape)
     name, words = ("blind" if shown else "open-loop"), "none: computed from the true behaviour, in hindsight"
-    return play_tilts(core, np.einsum("wg,tga->twa", member, found), name, words, clip=True)
+    return play_tilts(core, np.einsum("wg,tga->twa", member, climbed), name, words, clip=True)
 
 
 # ------------------------------------------------------------------ policies

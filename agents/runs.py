@@ -120,10 +120,10 @@ class RunFolder:
             remedy = f"resume it with {option('resume', True)}, or choose another folder"
             raise ValueError(f"{self.path} already holds a run; {remedy}.")
         if there and config is not None:
-            found, wanted = read_object(home / "config.json"), json.loads(json.dumps(self._whole(config)))
-            if found != wanted:
+            stored, wanted = read_object(home / "config.json"), json.loads(json.dumps(self._whole(config)))
+            if stored != wanted:
                 raise ValueError(
-                    f"{home} holds a run with another configuration: {differences(found, wanted)}; repeat the run's "
+                    f"{home} holds a run with another configuration: {differences(stored, wanted)}; repeat the run's "
                     "own settings to resume it, or choose another folder."
                 )
 
@@ -152,13 +152,13 @@ class RunFolder:
         return restore(home, trainer, binding), binding
 
 
-def differences(found: Any, wanted: Any, prefix: str = "") -> str:
+def differences(stored: Any, wanted: Any, prefix: str = "") -> str:
     """List where two configurations differ."""
-    if not (isinstance(found, dict) and isinstance(wanted, dict)):
-        return f"{prefix} is {found!r}, not {wanted!r}"
-    keys = [key for key in {**found, **wanted} if found.get(key) != wanted.get(key)]
+    if not (isinstance(stored, dict) and isinstance(wanted, dict)):
+        return f"{prefix} is {stored!r}, not {wanted!r}"
+    keys = [key for key in {**stored, **wanted} if stored.get(key) != wanted.get(key)]
     dot = f"{prefix}." if prefix else ""
-    return ", ".join(differences(found.get(key), wanted.get(key), f"{dot}{key}") for key in keys)
+    return ", ".join(differences(stored.get(key), wanted.get(key), f"{dot}{key}") for key in keys)
 
 
 # ------------------------------------------------------------------ JSON
@@ -173,29 +173,28 @@ def read_object(path: Path) -> dict[str, Any]:
     """Read a JSON file that holds an object, such as ``config.json``; a fifo would be waited for, so it is refused."""
     readable_file(path)
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not valid JSON ({error}); remove the folder to start again.") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} holds a {type(found).__name__}, not the settings of a run; restore it from a copy.")
-    return found
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds a {type(content).__name__}, not the settings of a run; restore it from a copy.")
+    return content
 
 
 def remembered_environment(path: Path) -> dict[str, Any]:
     """Return how the environment of a run was made, as its ``config.json`` has it; empty where it has nothing."""
-    found = read_object(path).get("environment") or {}
-    if not (isinstance(found, dict) and isinstance(found.get("problem", {}), dict)):
+    made = read_object(path).get("environment") or {}
+    if not (isinstance(made, dict) and isinstance(made.get("problem", {}), dict)):
         raise ValueError(f"{path} does not describe an environment; restore it from a copy.")
-    needed = [name for name in ("problem", "population", "action", "privacy", "release_seed") if name not in found]
-    if found and needed:
+    needed = [name for name in ("problem", "population", "action", "privacy", "release_seed") if name not in made]
+    if made and needed:
         raise ValueError(f"{path} lacks the environment's {', '.join(needed)}; restore it from a copy.")
-    return found
+    return made
 
 
 def digest_of(content: Any) -> str:
     """Return the SHA-256 of JSON content; the order of names and white space do not count."""
-    plain = json.loads(json.dumps(content))
-    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(json.loads(json.dumps(content)), sort_keys=True).encode()).hexdigest()
 
 
 # ------------------------------------------------------------------ checkpoints
@@ -221,11 +220,11 @@ def restore(home: Path, trainer: Any, binding: Binding) -> Record:
         except ValueError as error:
             faults.append(str(error).rstrip("."))
             continue
-        found = weights.settings.get("binding")
-        if not isinstance(found, dict):
+        stored = weights.settings.get("binding")
+        if not isinstance(stored, dict):
             raise ValueError(f"{path} is not a checkpoint; remove it to start again.")
         words = {"config": "another configuration", "release": "another release", "ledger": "another ledger"}
-        wrong = [words[name] for name in words if found.get(name) != binding.get(name)]
+        wrong = [words[name] for name in words if stored.get(name) != binding.get(name)]
         if wrong:
             raise ValueError(
                 f"{path} belongs to {' and '.join(wrong)} than this run's; restore the run's own files, or choose "

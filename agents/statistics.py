@@ -78,8 +78,8 @@ def interval(scores: Scores) -> Interval:
 def difference(left: ArrayLike, right: ArrayLike) -> Interval:
     """Return how far the interquartile mean of `left` lies above that of `right`, both resampled on their own."""
     rng = np.random.default_rng(0)
-    found = resampled(left, rng) - resampled(right, rng)
-    return around(interquartile_mean(left) - interquartile_mean(right), found)
+    draws = resampled(left, rng) - resampled(right, rng)
+    return around(interquartile_mean(left) - interquartile_mean(right), draws)
 
 
 def performance_profile(scores: Mapping[str, ArrayLike], thresholds: ArrayLike) -> FloatArray:
@@ -112,8 +112,7 @@ def probability_of_improvement(left: Mapping[str, ArrayLike], right: Mapping[str
         values.append(_wins(x, y))
         columns = rng.integers(x.shape[1], size=(RESAMPLES, 1, x.shape[1]))
         draws.append(_wins(_drawn(x, rng, RESAMPLES, columns), _drawn(y, rng, RESAMPLES, columns)))
-    value = float(np.concatenate(values).mean())
-    return around(value, np.concatenate(draws, axis=1).mean(axis=1))
+    return around(float(np.concatenate(values).mean()), np.concatenate(draws, axis=1).mean(axis=1))
 
 
 def _wins(x: FloatArray, y: FloatArray) -> FloatArray:

@@ -66,8 +66,7 @@ def save_weights(path: str | os.PathLike[str], arrays: Mapping[str, Any], settin
     except (TypeError, ValueError) as error:
         raise ValueError(f"the settings of weights must be JSON ({error}).") from error
     digest = _digest(plain, text)
-    header = {"format": FORMAT, "version": VERSION, "settings": text, "sha256": digest}
-    content = save(plain, metadata=header)
+    content = save(plain, metadata={"format": FORMAT, "version": VERSION, "settings": text, "sha256": digest})
     with atomic_write(path, "wb") as stream:
         stream.write(content)
     return digest
@@ -97,23 +96,23 @@ def load_weights(path: str | os.PathLike[str]) -> Weights:
 
 def _digest(arrays: Mapping[str, Array], text: str) -> str:
     """Return the SHA-256 of arrays and settings: names, types, shapes and every value count."""
-    found = hashlib.sha256(json.dumps([FORMAT, VERSION, text]).encode())
+    digest = hashlib.sha256(json.dumps([FORMAT, VERSION, text]).encode())
     for name in sorted(arrays):
         array = arrays[name]
-        found.update(json.dumps([name, array.dtype.name, list(array.shape)]).encode())
-        found.update(np.ascontiguousarray(array).data)
-    return found.hexdigest()
+        digest.update(json.dumps([name, array.dtype.name, list(array.shape)]).encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
 
 
 def _numpy(name: str, array: Any) -> Array:
     if hasattr(array, "detach"):  # a torch tensor, wherever it lives
         array = array.detach().cpu().numpy()
-    found = np.array(array, order="C")
-    if found.dtype.name not in _DTYPES:
-        raise ValueError(f"the weights {name!r} hold {found.dtype.name}, not numbers of a fixed width.")
+    numbers = np.array(array, order="C")
+    if numbers.dtype.name not in _DTYPES:
+        raise ValueError(f"the weights {name!r} hold {numbers.dtype.name}, not numbers of a fixed width.")
     if not name:
         raise ValueError("an array of weights has an empty name.")
-    return found
+    return numbers
 
 
 def _header(stream: IO[bytes], size: int) -> dict[str, str]:
@@ -123,12 +122,12 @@ def _header(stream: IO[bytes], size: int) -> dict[str, str]:
         raise ValueError("it is cut short or of another kind")
     if size > LARGEST:
         raise ValueError(f"it has {size:,} bytes where {LARGEST:,} are accepted; see agents.weights.LARGEST")
-    found = json.loads(stream.read(length))["__metadata__"]
-    if found["format"] != FORMAT:
-        raise ValueError(f"its format is {found['format']!r}")
-    if found["version"] != VERSION:
-        raise ValueError(f"it has version {found['version']!r}, and this program reads version {VERSION!r}")
-    return dict(found)
+    metadata = json.loads(stream.read(length))["__metadata__"]
+    if metadata["format"] != FORMAT:
+        raise ValueError(f"its format is {metadata['format']!r}")
+    if metadata["version"] != VERSION:
+        raise ValueError(f"it has version {metadata['version']!r}, and this program reads version {VERSION!r}")
+    return dict(metadata)
 
 
 # ------------------------------------------------------------------ nested structures

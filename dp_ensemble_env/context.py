@@ -157,11 +157,11 @@ class Context:
         At `t` = 0, `before` is ignored, because the features identify the start. The context must be decodable.
         """
         t, before, group = np.broadcast_arrays(t, before, group)
-        found = np.empty(t.shape, dtype=np.int64)
+        after = np.empty(t.shape, dtype=np.int64)
         for i in np.ndindex(t.shape):
             likely = self.start if t[i] == 0 else self.moves(int(t[i]) - 1)[before[i]]
-            found[i] = np.argmax(np.where(self.shown == group[i], likely, -1.0))
-        return found
+            after[i] = np.argmax(np.where(self.shown == group[i], likely, -1.0))
+        return after
 
     def remembering(self, follow: Any, first: int = 0) -> Context:
         """Return the chain with a memory of the signs shown: its state `h` becomes ``follow[h, sign]`` with each sign.

@@ -94,14 +94,14 @@ def check_utility(utility: Any, context: Context | None, states: int) -> FloatAr
 
 def check_axes(axes: Any, states: int) -> tuple[Axis, ...]:
     """Refuse axes whose values do not number the states."""
-    found = tuple(axes) if np.iterable(axes) else (axes,)
-    for axis in found:
+    listed = tuple(axes) if np.iterable(axes) else (axes,)
+    for axis in listed:
         if not isinstance(axis, Axis):
             raise ValueError(f"axes must be a list of Axis(name, values), got {axis!r} in it.")
-    if found and int(np.prod([len(axis) for axis in found])) != states:
-        sizes = " x ".join(str(len(axis)) for axis in found)
+    if listed and int(np.prod([len(axis) for axis in listed])) != states:
+        sizes = " x ".join(str(len(axis)) for axis in listed)
         raise ValueError(f"the axes number {sizes} states, but there are {states}; make the two agree.")
-    return found
+    return listed
 
 
 def check_scale(scale: Any, horizon: int) -> FloatArray:

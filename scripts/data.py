@@ -54,7 +54,7 @@ def simulate() -> tuple[NDArray[np.datetime64], dict[str, NDArray[np.float64]]]:
     chosen = (times >= np.datetime64("2018-06-01")) & (times < np.datetime64("2018-09-01"))
     times, campus = times[chosen], campus[chosen]
     days = len(times) // 24
-    found = {}
+    series = {}
     for number, (name, size, spread, kind) in enumerate(PARTICIPANTS):
         rng = np.random.default_rng([2018, number])
         shape = {
@@ -68,15 +68,15 @@ def simulate() -> tuple[NDArray[np.datetime64], dict[str, NDArray[np.float64]]]:
         shocks = rng.standard_normal(len(times))
         for i in range(1, len(times)):
             noise[i] = 0.6 * noise[i - 1] + 0.015 * shocks[i]
-        found[name] = np.maximum(size * shape * activity * (1.0 + noise), 1.0)
-    return times, found
+        series[name] = np.maximum(size * shape * activity * (1.0 + noise), 1.0)
+    return times, series
 
 
 def write_fleet(path: Path) -> Path:
     """Write the wide CSV file."""
-    times, found = simulate()
-    lines = [["interval start", *(f"{name}_kW" for name in found)]]
-    for stamp, row in zip(times, np.column_stack(list(found.values())), strict=True):
+    times, series = simulate()
+    lines = [["interval start", *(f"{name}_kW" for name in series)]]
+    for stamp, row in zip(times, np.column_stack(list(series.values())), strict=True):
         lines.append([str(stamp).replace("T", " ")[:16], *(f"{value:.1f}" for value in row)])
     path.write_text("".join(f"{','.join(line)}\n" for line in lines), encoding="utf-8")
     return path
@@ -84,10 +84,10 @@ def write_fleet(path: Path) -> Path:
 
 def write_building(path: Path) -> Path:
     """Write the Green Button file: hourly energy in Wh, stamps in UTC, the clock of New York in summer."""
-    times, found = simulate()
+    times, series = simulate()
     chosen = times < np.datetime64("2018-07-21")
     start = times[chosen].astype("int64") + 4 * 3600  # four hours behind UTC in summer
-    energy = np.round(found["library"][chosen] * 1000.0).astype(int)
+    energy = np.round(series["library"][chosen] * 1000.0).astype(int)
     readings = "".join(
         f"<IntervalReading><timePeriod><duration>3600</duration><start>{begin}</start></timePeriod>"
         f"<value>{value}</value></IntervalReading>\n"
@@ -148,13 +148,13 @@ def write_signals(names: list[str]) -> None:
 def write_probes(names: list[str]) -> None:
     """Compute and record the probes of scenarios; the worth of memories is shown for the first instance."""
     for name in names:
-        found = []
+        instances = []
         for instance in range(3):
             with Progress(f"{name} {instance}") as monitor:
                 memories = instance == 0 and bool(scenarios.memories(name))
                 model = scenarios.make(name, instance=instance)
-                found.append(probes.probe(model, monitor=monitor, memories=memories))
-        probes.record({name: found})
+                instances.append(probes.probe(model, monitor=monitor, memories=memories))
+        probes.record({name: instances})
 
 
 if __name__ == "__main__":

@@ -63,9 +63,9 @@ def lock() -> int:
     """Write the lock files."""
     torch: dict[str, str] = {}
     for name, extras in TARGETS.items():
-        found = compiled(extras)
-        torch |= {entry.split("==")[0]: entry for entry in found if TORCH.match(entry)}
-        kept = [entry for entry in found if not TORCH.match(entry)]
+        entries = compiled(extras)
+        torch |= {entry.split("==")[0]: entry for entry in entries if TORCH.match(entry)}
+        kept = [entry for entry in entries if not TORCH.match(entry)]
         (LOCK / f"{name}.txt").write_text(HEAD + "\n".join(kept) + "\n")
     (LOCK / "torch-pypi.txt").write_text(HEAD + "\n".join(torch[name] for name in sorted(torch)) + "\n")
     return 0
@@ -112,12 +112,12 @@ def needed(extras: Iterable[str]) -> Iterator[metadata.Distribution]:
             continue
         seen.add((name, extra))
         try:
-            found = metadata.distribution(name)
+            package = metadata.distribution(name)
         except metadata.PackageNotFoundError:
             continue  # of another system, or an extra that is left out
         if extra == "" and name != "dp-ensemble-env":
-            yield found
-        for one in map(Requirement, found.requires or ()):
+            yield package
+        for one in map(Requirement, package.requires or ()):
             if one.marker is None or one.marker.evaluate({"extra": extra}):
                 waiting += [(plain(one.name), wanted) for wanted in ("", *one.extras)]
 
@@ -130,7 +130,7 @@ def licences_of(package: metadata.Distribution) -> set[str]:
         return {part for part in re.split(r"\s+(?:AND|OR|WITH)\s+|[()]", told) if part.strip()}
     classifiers = [c.rpartition("::")[2] for c in stated.get_all("Classifier", []) if c.startswith("License")]
     texts = [text for text in classifiers if "OSI Approved" not in text] or [stated.get("License") or ""]
-    return {found for text in texts if (found := _identifier(text[:200])) is not None}
+    return {licence for text in texts if (licence := _identifier(text[:200])) is not None}
 
 
 def _identifier(text: str) -> str | None:
@@ -143,23 +143,23 @@ def _identifier(text: str) -> str | None:
 def check(extras: Iterable[str]) -> tuple[dict[str, set[str]], list[str]]:
     """Return the licences by package, and what is wrong with them."""
     allowed, stated = declared()
-    found: dict[str, set[str]] = {}
+    terms: dict[str, set[str]] = {}
     faults = []
     for package in needed(extras):
         name = plain(package.metadata["Name"])
-        found[name] = {stated[name]} if name in stated else licences_of(package)
-        if not found[name]:
+        terms[name] = {stated[name]} if name in stated else licences_of(package)
+        if not terms[name]:
             faults.append(f"{name} states no licence; look it up and write it into [tool.licences.stated].")
-        elif not found[name] <= allowed:
-            faults.append(f"{name} has the licence {', '.join(sorted(found[name] - allowed))}, which is not allowed.")
-    return found, faults
+        elif not terms[name] <= allowed:
+            faults.append(f"{name} has the licence {', '.join(sorted(terms[name] - allowed))}, which is not allowed.")
+    return terms, faults
 
 
 def list_licences() -> int:
     """Print the licences and what is wrong with them."""
-    found, faults = check(["dev", "docs"])
-    for name in sorted(found):
-        print(f"{name:30} {', '.join(sorted(found[name]))}")
+    licences, faults = check(["dev", "docs"])
+    for name in sorted(licences):
+        print(f"{name:30} {', '.join(sorted(licences[name]))}")
     sys.stderr.writelines(f"{fault}\n" for fault in faults)
     return int(bool(faults))
 

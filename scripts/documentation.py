@@ -42,13 +42,13 @@ PROGRAMS = {"pip": [sys.executable, "-m", "pip"], "dp-ensemble": [sys.executable
 # ------------------------------------------------------------------ notebooks
 def cells(text: str) -> list[tuple[str, str]]:
     """Split a file in the percent format into pairs of kind, "markdown" or "code", and source."""
-    found = []
+    pairs = []
     for mark, body in re.findall(r"^# %%(.*)\n((?:(?!# %%).*\n?)*)", text, flags=re.MULTILINE):
         kind = "markdown" if "[markdown]" in mark else "code"
         if kind == "markdown":
             body = re.sub(r"^# ?", "", body, flags=re.MULTILINE)
-        found.append((kind, body.strip()))
-    return found
+        pairs.append((kind, body.strip()))
+    return pairs
 
 
 def run(sources: list[tuple[str, str]]) -> list[list[dict[str, Any]]]:
@@ -60,7 +60,7 @@ def run(sources: list[tuple[str, str]]) -> list[list[dict[str, Any]]]:
     import matplotlib.pyplot as plt
 
     namespace: dict[str, Any] = {"__name__": "notebook"}
-    found = []
+    results = []
     for kind, source in sources:
         outputs: list[dict[str, Any]] = []
         if kind == "code":
@@ -76,12 +76,11 @@ def run(sources: list[tuple[str, str]]) -> list[list[dict[str, Any]]]:
                 plt.figure(number).savefig(
                     stream, format="png", dpi=100, bbox_inches="tight", metadata={"Software": ""}
                 )
-                picture = base64.b64encode(stream.getvalue()).decode()
-                data = {"image/png": picture, "text/plain": ["<Figure>"]}
+                data = {"image/png": base64.b64encode(stream.getvalue()).decode(), "text/plain": ["<Figure>"]}
                 outputs.append({"output_type": "display_data", "metadata": {}, "data": data})
             plt.close("all")
-        found.append(outputs)
-    return found
+        results.append(outputs)
+    return results
 
 
 def notebook(sources: list[tuple[str, str]], outputs: list[list[dict[str, Any]]]) -> dict[str, Any]:
@@ -91,8 +90,7 @@ def notebook(sources: list[tuple[str, str]], outputs: list[list[dict[str, Any]]]
         lines = source.splitlines(keepends=True)
         cell: dict[str, Any] = {"cell_type": kind, "id": f"cell-{len(made)}", "metadata": {}, "source": lines}
         if kind == "code":
-            count = 1 + sum("outputs" in before for before in made)
-            cell |= {"execution_count": count, "outputs": mine}
+            cell |= {"execution_count": 1 + sum("outputs" in before for before in made), "outputs": mine}
         made.append(cell)
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}
@@ -146,25 +144,25 @@ class Page(HTMLParser):
 def problems(folder: Path) -> list[str]:
     """Return what is wrong with a site, a sentence each."""
     pages = {path.resolve(): Page(path) for path in sorted(folder.rglob("*.html"))}
-    found = [] if pages else [f"{folder} has no pages."]
+    faults = [] if pages else [f"{folder} has no pages."]
     for path, page in pages.items():
         name = path.relative_to(folder.resolve())
         for link in page.links:
             parts = urlsplit(link)
             if parts.scheme or parts.netloc:
                 if parts.scheme not in ("http", "https", "mailto", "data"):
-                    found.append(f"{name} has a link of an unknown kind: {link[:80]}")
+                    faults.append(f"{name} has a link of an unknown kind: {link[:80]}")
                 continue
             target = path if not parts.path else (path.parent / unquote(parts.path)).resolve()
             if not target.exists():
-                found.append(f"{name} links to {link}, which is not there.")
+                faults.append(f"{name} links to {link}, which is not there.")
             elif target in pages and unquote(parts.fragment) not in pages[target].anchors:
-                found.append(f"{name} links to {link}, and there is no such place on that page.")
-        found += [f"{name} has no {tag}." for tag in TAGS if not page.tags.get(tag)]
-        found += [f"{name} has a picture without a description: {source}" for source in page.unnamed]
+                faults.append(f"{name} links to {link}, and there is no such place on that page.")
+        faults += [f"{name} has no {tag}." for tag in TAGS if not page.tags.get(tag)]
+        faults += [f"{name} has a picture without a description: {source}" for source in page.unnamed]
         if "Copyright" not in " ".join(page.words):
-            found.append(f"{name} has no footer.")
-    return found
+            faults.append(f"{name} has no footer.")
+    return faults
 
 
 # ------------------------------------------------------------------ as a new user
@@ -211,9 +209,9 @@ def main(words: list[str]) -> int:
         write_notebooks(words[1:])
         return 0
     if words[:1] == ["links"] and len(words) == 2:
-        found = problems(Path(words[1]))
-        sys.stderr.writelines(f"{problem}\n" for problem in found)
-        return int(bool(found))
+        faults = problems(Path(words[1]))
+        sys.stderr.writelines(f"{problem}\n" for problem in faults)
+        return int(bool(faults))
     if words == ["readme"]:
         return run_readme()
     print(__doc__, file=sys.stderr)

@@ -112,14 +112,14 @@ def rollout_numbers() -> Numbers:
 def _random_episode(env: Any, seed: int) -> dict[str, Any]:
     rng = np.random.default_rng([seed, 7])
     observation, info = env.reset(seed=seed)
-    found: dict[str, Any] = {"first": _summary(observation), "optimal_return": float(info["optimal_return"])}
+    numbers: dict[str, Any] = {"first": _summary(observation), "optimal_return": float(info["optimal_return"])}
     sums, done = dict.fromkeys(("utility", "discomfort", "power_kw", "reward"), 0.0), False
     while not done:
         observation, reward, done, _, info = env.step(_random_action(env.action_space, rng))
         for what, value in {**info, "reward": reward}.items():
             if what in sums:
                 sums[what] += float(value)
-    return {**found, **sums, "last": _summary(observation)}
+    return {**numbers, **sums, "last": _summary(observation)}
 
 
 def _random_action(space: Any, rng: np.random.Generator) -> Any:
@@ -186,8 +186,8 @@ def reproduce_numbers() -> Numbers:
         yield "exact", f"{key}/ours", [float(number) for number in re.findall(r"\d+\.?\d*(?:e-?\d+)?", claim["ours"])]
     for what, value in content["theorem2_search"].items():
         yield "exact", f"reproduce/theorem2/{what}", value
-    for data, found in content["data"].items():
-        for title, rows in found["tables"].items():
+    for data, part in content["data"].items():
+        for title, rows in part["tables"].items():
             for number, row in enumerate(rows):
                 yield from _row_numbers(f"reproduce/{data}/{title}/{number}", row)
 
@@ -230,14 +230,14 @@ SECTIONS: dict[str, Callable[[], Numbers]] = {
 # ------------------------------------------------------------------ the two commands
 def write(path: Path, only: list[str]) -> None:
     """Compute the numbers and write them, sorted."""
-    found: dict[str, dict[str, Any]] = {kind: {} for kind in ("exact", "bits", "searched", "simulated", "chance")}
+    numbers: dict[str, dict[str, Any]] = {kind: {} for kind in ("exact", "bits", "searched", "simulated", "chance")}
     for section in only or SECTIONS:
         print(f"{section} ...", file=sys.stderr, flush=True)
         for kind, key, value in SECTIONS[section]():
-            assert not any(key in keys for keys in found.values()), f"two numbers are called {key}"
-            found[kind][key] = None if isinstance(value, float) and math.isnan(value) else value
-    path.write_text(json.dumps(found, indent=0, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(f"{sum(map(len, found.values()))} entries, {path.stat().st_size / 1e3:.0f} kB: {path}", file=sys.stderr)
+            assert not any(key in keys for keys in numbers.values()), f"two numbers are called {key}"
+            numbers[kind][key] = None if isinstance(value, float) and math.isnan(value) else value
+    path.write_text(json.dumps(numbers, indent=0, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(f"{sum(map(len, numbers.values()))} entries, {path.stat().st_size / 1e3:.0f} kB: {path}", file=sys.stderr)
 
 
 def same(kind: str, before: Any, after: Any) -> bool:

@@ -109,48 +109,48 @@ class Mutant:
 
 def mutants(group: str) -> list[Mutant]:
     """Return every change of the modules of a group."""
-    found = []
+    changes = []
     for path in sorted({path for pattern in GROUPS[group].split() for path in (ROOT / PACKAGE).glob(pattern)}):
         source = "" if path.name in LEFT_OUT else path.read_text(encoding="utf-8")
         nodes = [node for node in places(ast.parse(source)) if isinstance(node, ast.expr) and changed(node)]
-        found += [Mutant(path.relative_to(ROOT / PACKAGE).as_posix(), source, node) for node in nodes]
-    return found
+        changes += [Mutant(path.relative_to(ROOT / PACKAGE).as_posix(), source, node) for node in nodes]
+    return changes
 
 
 # ------------------------------------------------------------------ which tests
 @functools.cache
 def imports(path: Path) -> set[str]:
     """Return the modules of the package that a file imports, dotted; names taken from a module count as modules."""
-    found: set[str] = set()
+    modules: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module, *(f"{node.module}.{one.name}" for one in node.names)}
+            modules |= {node.module, *(f"{node.module}.{one.name}" for one in node.names)}
         elif isinstance(node, ast.Import):
-            found |= {one.name for one in node.names}
-    return {name for name in found if name.startswith(PACKAGE)}
+            modules |= {one.name for one in node.names}
+    return {name for name in modules if name.startswith(PACKAGE)}
 
 
 def users_of(module: str, steps: int = 100) -> set[str]:
     """Return a module's dotted name and those of the modules that import it, at so many steps, but packages."""
     files = [path for path in (ROOT / PACKAGE).rglob("*.py") if path.name != "__init__.py"]
     dotted = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files}
-    found, before = {dotted[ROOT / PACKAGE / module]}, set[str]()
-    while found != before and steps:
-        before, steps = found, steps - 1
-        found = found | {dotted[path] for path in files if imports(path) & found}
-    return found
+    users, before = {dotted[ROOT / PACKAGE / module]}, set[str]()
+    while users != before and steps:
+        before, steps = users, steps - 1
+        users = users | {dotted[path] for path in files if imports(path) & users}
+    return users
 
 
 def tests_of(module: str) -> list[str]:
     """Return the test files of a module, the nearest first, and small ones first."""
     (name,), users = users_of(module, 0), users_of(module, 1)
-    folder, stem, found = Path(module).parts[0], Path(module).stem.strip("_"), []
+    folder, stem, ranked = Path(module).parts[0], Path(module).stem.strip("_"), []
     for path in (ROOT / "tests").rglob("test_*.py"):
         used, within = imports(path), path.relative_to(ROOT / "tests").parts
         rank = 0 if path.stem == f"test_{stem}" else 1 if name in used else 2 if folder == within[0] else 3
         if "integrations" not in within and (rank < 3 or used & users):
-            found.append((rank, path.stat().st_size, path.relative_to(ROOT).as_posix()))
-    return [path for _, _, path in sorted(found)]
+            ranked.append((rank, path.stat().st_size, path.relative_to(ROOT).as_posix()))
+    return [path for _, _, path in sorted(ranked)]
 
 
 class Runner:

@@ -44,9 +44,9 @@ SHORT = "Left: uncontrolled; right: optimal. [What each scenario tests](docs/sce
 
 
 # ------------------------------------------------------------------ tables
-def needs(name: str, found: Probes) -> str:
+def needs(name: str, measured: Probes) -> str:
     """Say what a scenario tests."""
-    probes = {"feedback": found.open_loop, "memory": found.blind, "data": found.public_guess}
+    probes = {"feedback": measured.open_loop, "memory": measured.blind, "data": measured.public_guess}
     words = [word for word, score in probes.items() if score <= DEMANDING]
     model = scenarios.make(name)
     if "memory" in words and model.shares_shown:
@@ -59,11 +59,11 @@ def probe_table() -> str:
     headings = ["scenario", "tests", *COLUMNS, "constant", "by context", "ceiling"]
     rows = []
     for name in scenarios.BUILT_IN:
-        found = recorded(name)[0]
-        signals = found.modes["signals"]
-        scores = [getattr(found, key) for key in COLUMNS.values()]
+        first = recorded(name)[0]
+        signals = first.modes["signals"]
+        scores = [getattr(first, key) for key in COLUMNS.values()]
         scores += [signals.constant, signals.by_context, signals.ceiling]
-        rows.append([f"[{name}](scenarios/{name}.md)", needs(name, found), *map(number, scores)])
+        rows.append([f"[{name}](scenarios/{name}.md)", needs(name, first), *map(number, scores)])
     return markdown(headings, rows, words=2)
 
 
@@ -134,10 +134,10 @@ Left: uncontrolled; right: optimal.
 
 def page(name: str, board: Board, noises: Mapping[str, float]) -> str:
     """Return the page of a scenario, in the form of Gymnasium's."""
-    card, model, found = scenarios.card(name), scenarios.make(name), recorded(name)
+    card, model, measured = scenarios.card(name), scenarios.make(name), recorded(name)
     identity = scenarios.environment_id(name)
-    rows = [[str(i), *(number(getattr(one, key)) for key in COLUMNS.values())] for i, one in enumerate(found)]
-    modes = [[mode, *map(number, scores[: len(OF_MODES)])] for mode, scores in found[0].modes.items()]
+    rows = [[str(i), *(number(getattr(one, key)) for key in COLUMNS.values())] for i, one in enumerate(measured)]
+    modes = [[mode, *map(number, scores[: len(OF_MODES)])] for mode, scores in measured[0].modes.items()]
     return f"""<!-- Written by make scenario-pages. -->
 # {card.title}
 
@@ -180,7 +180,7 @@ env = gymnasium.make("{identity}")
 {markdown(["mode", *OF_MODES], modes)}
 {filled(_difficulty(name, board, noises))}
 
-{filled(_notes(found[0]))}
+{filled(_notes(measured[0]))}
 
 ## Versions
 
@@ -234,9 +234,9 @@ def _arguments(name: str) -> str:
     return f"{', '.join(own)} in `scenarios.make`; others: [the environment](../environment.md)."
 
 
-def _notes(found: Probes) -> str:
+def _notes(measured: Probes) -> str:
     """Say how to read the probes, and what memories are worth."""
-    rungs = ", ".join(f"{name} {number(score)}" for name, score in found.ladder.items())
+    rungs = ", ".join(f"{name} {number(score)}" for name, score in measured.ladder.items())
     worth = f"Scores of the best agents with a memory on instance 0: {rungs}. " if rungs else ""
     return f"{worth}[How to read this](../scenarios.md)."
 
@@ -255,12 +255,12 @@ def texts(root: Path) -> dict[Path, str]:
     before, rest = readme.split(BEGIN, 1)
     content, rows = read_results(RECORD)
     board = Board(rows)
-    found = {
+    files = {
         root / "README.md": before + readme_section() + rest.split(END, 1)[1],
         root / "docs" / "scenarios.md": overview(),
         root / "dp_ensemble_env" / "scenarios" / scenarios.LISTING.name: listing(board),
     }
-    return found | {
+    return files | {
         root / "docs" / "scenarios" / f"{name}.md": page(name, board, content["noise"]) for name in scenarios.BUILT_IN
     }
 

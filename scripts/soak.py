@@ -106,9 +106,9 @@ def ledgers(rng: np.random.Generator, folder: Path) -> None:
     require(all(process.exitcode == 0 for process in charging[1:]), "a process that was not killed failed")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a line that was cut short is dropped, and says so
-        found = PrivacyLedger(folder / "ledger.jsonl").releases
+        recorded = PrivacyLedger(folder / "ledger.jsonl").releases
     confirmed = sum(m.stat().st_size for m in marks if m.exists())
-    require(confirmed <= found <= confirmed + 1, f"{confirmed} charges were confirmed, the file has {found}")
+    require(confirmed <= recorded <= confirmed + 1, f"{confirmed} charges were confirmed, the file has {recorded}")
 
 
 # ------------------------------------------------------------------ files

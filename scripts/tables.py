@@ -74,7 +74,7 @@ RUNS = (
 
 def learning_cells() -> list[Cell]:
     """Return all cells, seed by seed."""
-    found = []
+    cells = []
     for agent, steps, training, seeds, names in RUNS:
         spec = AgentSpec.parse(f"{agent}:n_envs=1,steps={steps}")  # one environment, as in the library's examples
         for seed in seeds:
@@ -82,8 +82,8 @@ def learning_cells() -> list[Cell]:
                 made = spec.made(name, "signals", "mean-field")
                 of: dict[str, Any] = {"problem": runner.scenario_problem(name), "data": name, "seed": seed}
                 of |= {"agent": agent, "label": agent, "training": training, "action": "signals"}
-                found.append(Cell(split="test", instances=tuple(range(5)), **of, **made))
-    return sorted(found, key=lambda cell: (cell.seed, cell.agent, cell.training, cell.data))
+                cells.append(Cell(split="test", instances=tuple(range(5)), **of, **made))
+    return sorted(cells, key=lambda cell: (cell.seed, cell.agent, cell.training, cell.data))
 
 
 def trained(row: Row) -> float:
@@ -309,8 +309,8 @@ def write(name: str, folder: Path) -> None:
     """Record the finished cells of a folder beside those that are recorded, and write tables and figure from them."""
     study = STUDIES[name]
     kept = [Row.from_dict(json.loads(path.read_text())) for path in sorted(folder.glob("cells/*.json"))]
-    found = {same(row.cell): row for row in (*study.rows(), *kept) if row.error is None}
-    rows = [found[same(cell)] for cell in study.cells() if same(cell) in found]
+    finished = {same(row.cell): row for row in (*study.rows(), *kept) if row.error is None}
+    rows = [finished[same(cell)] for cell in study.cells() if same(cell) in finished]
     runner.write_results(study.record, runner.results(rows, f"python scripts/tables.py write {name}"))
     text = study.page.read_text(encoding="utf-8")
     for title, made in study.tables.items():

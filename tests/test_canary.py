@@ -123,8 +123,7 @@ def opened(data: bytes, depth: int = 4) -> Iterator[bytes]:
         if len(inner) > 8:
             yield from opened(inner, depth - 1)
     for match in re.finditer(rb"[A-Za-z0-9+/]{24,}={0,2}", data):
-        text = match[0][: len(match[0]) // 4 * 4]
-        yield from opened(base64.b64decode(text), depth - 1)
+        yield from opened(base64.b64decode(match[0][: len(match[0]) // 4 * 4]), depth - 1)
 
 
 def texts(value: float) -> set[bytes]:
@@ -147,9 +146,7 @@ def holds(data: bytes, values: NDArray[Any]) -> bool:
             found = np.frombuffer(data, kind, (len(data) - offset) // width, offset)
             if np.isin(found, wanted).any():
                 return True
-    if integers:
-        return holds(data, values.astype(float))
-    return False
+    return holds(data, values.astype(float)) if integers else False
 
 
 def leaks(data: bytes, model: EnsembleModel) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.envs import EnsembleEnv, actions
+from dp_ensemble_env.experiments import standings
 from dp_ensemble_env.experiments.compare import Grid, data_sets
 from dp_ensemble_env.experiments.runner import compute, read_results
 from dp_ensemble_env.privacy import Event, PrivacyBudgetExceeded, PrivacyLedger, mechanism, mechanisms
@@ -21,7 +23,7 @@ from dp_ensemble_env.scenarios import Card
 from dp_ensemble_env.tools.registry import load_source
 
 TITLES = {"mechanism": "A new mechanism", "scenario": "A new scenario", "basis": "A new action basis",
-          "agent": "A new agent", "format": "A new meter format"}  # fmt: skip
+          "agent": "A new agent", "format": "A new meter format", "column": "A new column"}  # fmt: skip
 MODULES = {name: load_source(recipe(TITLES[name]).encode(), name).module for name in ("mechanism", "scenario", "basis")}
 CoinMechanism, two_level = MODULES["mechanism"].CoinMechanism, MODULES["scenario"].two_level
 two_prices = MODULES["basis"].two_prices
@@ -51,8 +53,7 @@ def test_a_basis_moves_the_mean_field_as_its_definition_says():
     env.reset(options={"state": 15})
     x = np.array([0.3, -0.7])
     _, reward, _, _, info = env.step(x)
-    tilt = x @ two_prices(model)[0]
-    row = model.default[15] * np.exp(tilt)
+    row = model.default[15] * np.exp(x @ two_prices(model)[0])
     row /= row.sum()
     support = row > 0
     divergence = float((row[support] * np.log(row[support] / model.default[15][support])).sum())
@@ -138,9 +139,21 @@ def test_a_comparison_takes_each_of_them(name, tmp_path):
     assert rows["uncontrolled", None].scores == [0.0] and len(rows) == 1 + 2 * 2
 
 
+def test_a_column_of_the_reports_is_one_entry(tmp_path, monkeypatch):
+    monkeypatch.setattr(standings, "UNITS", dict(standings.UNITS))
+    exec(recipe(TITLES["column"]), {})
+    supplies, _ = (grid := Grid(agents=("best-price",), seeds=("0",))).supplies(sets := data_sets(["campus-event"]))
+    row = compute(grid.cells(sets)[0][0], supplies)
+    headings, (cells,) = standings.units(standings.Standings([row]))
+    assert cells[headings.index("at the peak, kW")] == f"{row.deployed[0].curtailed_peak_kw:,.2f}" != "0.00"
+    first, line = standings.write_rows(tmp_path / "rows.csv", [row]).read_text().splitlines()
+    names = first.split(",")
+    assert float(line.split(",")[names.index("curtailed_peak_kw")]) == pytest.approx(row.deployed[0].curtailed_peak_kw)
+
+
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """The five recipes as files, the options that import them, and their folder as the current one."""
+    """The six recipes as files, the options that import them, and their folder as the current one."""
     monkeypatch.chdir(tmp_path)
     words = []
     for name, title in TITLES.items():
@@ -174,10 +187,30 @@ def test_in_another_process_every_command_takes_all_of_them(files, tmp_path):
 
 
 @pytest.mark.slow
+def test_in_another_process_a_learner_of_a_library_is_trained_kept_and_compared(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    place = (
+        'from dp_ensemble_env.agents.train import register_learner\nregister_learner("cross-q", "sb3_contrib:CrossQ")'
+    )
+    (tmp_path / "learner.py").write_text(place)
+    brought, sets = ["--import", "learner.py"], ["--set", "learning_starts=20", "--set", "batch_size=16"]
+    problem = ["--scenario", "campus-event", "--action", "price"]
+    assert "cross-q" in command("train", "--algo", "cross-q", "--steps", "60", *problem, status=2)
+    command("train", "--algo", "cross-q", "--steps", "60", *problem, *sets, "--output", "run", *brought)
+    kept = json.loads((tmp_path / "run" / "results.json").read_text())["evaluation"]["score"]
+    assert f"{kept:.2f}" in command("evaluate", "run", *brought)
+    asked = ["--agents", "cross-q:steps=60", "--scenarios", "campus-event", "--privacy", "none", "--actions", "price"]
+    command("compare", *asked, "--seeds", "0", "--output", "a", *brought)
+    _, (row,) = read_results(tmp_path / "a" / "results.json")
+    assert row.error is None and row.cell.agent == "cross-q" and row.cell.code and row.scores[0] > 0.0
+
+
+@pytest.mark.slow
 def test_workers_and_the_leaderboard_take_them(files, tmp_path):
     agents = ["--agents", "steady", "standard:action=tilt", "lucky:action=two-prices,steps=60"]
     more = [*agents, "--scenarios", "two-level", "--jobs", "2", *files]
     command("compare", *more, "--privacy", "none", SPEC, "--actions", "two-prices", "--seeds", "0", "--output", "a")
+    assert "curtailed_kwh,curtailed_peak_kw" in (tmp_path / "a" / "results.csv").read_text()
     _, rows = read_results(tmp_path / "a" / "results.json")
     scores = {(row.cell.agent, row.cell.privacy): row.scores[0] for row in rows}
     assert {agent for agent, _ in scores} == {"steady", "standard", "lucky"}

@@ -93,10 +93,10 @@ def named_holidays(holidays: Iterable[str], stamps: Any) -> tuple[str, ...]:
     >>> named_holidays(["us"], np.array(["2021-12-01"], dtype="datetime64[D]"))[-2:]
     ('2022-11-24', '2022-12-26')
     """
-    found: list[str] = []
+    dates: list[str] = []
     for word in holidays:
         if not re.fullmatch(r"[A-Za-z]{2}(-\w+)?", str(word)):
-            found.append(word)
+            dates.append(word)
             continue
         from holidays import country_holidays  # takes a while to import
 
@@ -109,8 +109,8 @@ def named_holidays(holidays: Iterable[str], stamps: Any) -> tuple[str, ...]:
             remedy = "write 'us', 'gb-eng', or the days themselves"
             raise ValueError(f"{option('holidays', word)} names no country that is known; {remedy}.") from None
         # Of a holiday on a weekend the package lists the day itself and the weekday on which it is observed.
-        found += [str(day) for day in sorted(days) if day.weekday() < 5]
-    return tuple(dict.fromkeys(found))
+        dates += [str(day) for day in sorted(days) if day.weekday() < 5]
+    return tuple(dict.fromkeys(dates))
 
 
 def stale_days(stamps: NDArray[np.datetime64], kw: NDArray[Any], step: np.timedelta64) -> dict[str, str]:

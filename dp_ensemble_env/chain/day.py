@@ -220,8 +220,7 @@ def _ridge(x: FloatArray, y: FloatArray, own: FloatArray, ridge: float) -> tuple
     gain = np.linalg.solve(x.T @ x + ridge * np.eye(x.shape[1]), x.T)
     hat = x @ gain
     # Leaving day i out changes its residual by the factor 1 / (1 - hat[i, i]).
-    errors = (y - hat @ y) / (1.0 - np.diag(hat))[:, None]
-    return errors, own @ gain @ y
+    return (y - hat @ y) / (1.0 - np.diag(hat))[:, None], own @ gain @ y
 
 
 def _straying(errors: FloatArray) -> tuple[FloatArray, FloatArray]:

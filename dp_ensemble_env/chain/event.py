@@ -110,9 +110,7 @@ class Tariff:
                     f"the tariff starts at {self.stamps[0]}, after {stamps.min()}; give it prices from that time on."
                 )
             return prices[index]
-        if prices.ndim == 0:
-            return np.full(stamps.shape, float(prices))
-        return np.asarray(prices[hour_of_day(stamps)])
+        return np.full(stamps.shape, float(prices)) if prices.ndim == 0 else np.asarray(prices[hour_of_day(stamps)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,8 +154,7 @@ class EventTimeline:
     def utility(self, power_kw: ArrayLike) -> FloatArray:
         """Return the utility in dollars, shape (T + 1, n), of running at `power_kw` (n,) for one interval."""
         power = as_float_array(power_kw, "power_kw", 1)
-        hours = float((self.times[1] - self.times[0]) / np.timedelta64(3600, "s"))
-        return -self.price[:, None] * power * hours
+        return -self.price[:, None] * power * float((self.times[1] - self.times[0]) / np.timedelta64(3600, "s"))
 
 
 @dataclass(frozen=True)
@@ -223,8 +220,7 @@ class DemandResponseEvent:
         """Place the event on its decision times, from the notice to the end of the window."""
         begin, finish = self.window
         step = self.step
-        first = begin - np.timedelta64(self.notice_minutes * 60, "s")
-        times = np.arange(first, finish + step, step)
+        times = np.arange(begin - np.timedelta64(self.notice_minutes * 60, "s"), finish + step, step)
         starts = times - step  # the price in force when the interval begins holds for all of it
         in_event = (starts >= begin) & (starts < finish)
         return EventTimeline(

@@ -304,8 +304,7 @@ def adjacent_readings(
         values = np.where(select_days(stamps, season, exclude)[:, None], values, np.nan)
         stamps = np.tile(stamps, meters)
     # One meter's last reading and the next one's first are not adjacent.
-    adjacent = np.tile(np.append(follows, False)[:length], meters)[:-1]
-    return Readings(values.T.ravel(), adjacent, stamps, one)
+    return Readings(values.T.ravel(), np.tile(np.append(follows, False)[:length], meters)[:-1], stamps, one)
 
 
 def cut(values: FloatArray, n_states: int) -> FloatArray:
@@ -328,8 +327,7 @@ def digitize(values: FloatArray, edges: FloatArray) -> NDArray[np.int64]:
 def count(origin: FloatArray, target: FloatArray, edges: FloatArray) -> NDArray[np.int64]:
     """Count the transitions from the level of each origin to that of its target."""
     n = len(edges) - 1
-    flat = digitize(origin, edges) * n + digitize(target, edges)
-    return np.bincount(flat, minlength=n * n).reshape(n, n)
+    return np.bincount(digitize(origin, edges) * n + digitize(target, edges), minlength=n * n).reshape(n, n)
 
 
 def merge_unvisited(origin: FloatArray, edges: FloatArray) -> FloatArray:

@@ -101,8 +101,7 @@ class Train(InEnvironment):
                 monitor.advance(done, f"{done:,} of {planned:,} steps, score {score:.1f}", planned)
 
             agent = train(self.algo, env, settings, keep=keep, progress=progress, models=models, scenario=scenario)
-        deployed = deploy(agent, env, model)
-        report(self.settings.title, agent, folder, self.target, deployed)
+        report(self.settings.title, agent, folder, self.target, deploy(agent, env, model))
         return 0
 
     def environment(self) -> dict[str, Any]:

@@ -95,8 +95,7 @@ def cost_of_privacy(
         excess = np.where(noisy.policy_values > 0, difference if noisy.contexts else difference[0], 0.0)
     one_step = noisy.over_times(np.add.reduceat(noisy.policy_values * excess, kernel.indptr[:-1], axis=-1))
     # log g_t = log z_t - U_t / gamma, and the utilities cancel in the difference.
-    ahead = true.log_desirability[:-1] - noisy.log_desirability[:-1]
-    return model.discomfort_penalty * (one_step + ahead)
+    return model.discomfort_penalty * (one_step + (true.log_desirability[:-1] - noisy.log_desirability[:-1]))
 
 
 def policy_cost(model: EnsembleModel, policy: FloatArray) -> FloatArray:
@@ -198,8 +197,7 @@ def average_cost_as_printed(model: EnsembleModel, k: float) -> FloatArray:
     ratio, pi = desirability_ratio(solution), solution.policy_values
     p = np.broadcast_to(np.exp(kernel.log_values[0]), pi.shape)
     printed = average_policy_as_printed(model, k)
-    rows = np.repeat(np.arange(model.n_states), np.diff(kernel.indptr))
-    expected = printed[:, rows, kernel.indices]
+    expected = printed[:, np.repeat(np.arange(model.n_states), np.diff(kernel.indptr)), kernel.indices]
     others = row_sums(kernel, pi) - pi
     own = ratio**2 * p * (1 - p)
     covariance = own - pi * others

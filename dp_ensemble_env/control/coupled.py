@@ -99,9 +99,8 @@ def solve_coupled(model: EnsembleModel, tolerance: float = 1e-6) -> CoupledSolut
     if model.coupling is None:
         raise ValueError("the model has no coupling; pass EnsembleModel(..., coupling=...), or use solve_standard.")
     tolerance = check_positive(tolerance, "tolerance")
-    solution = _FOUND.get(model)
-    if solution is None:
-        solution = _FOUND[model] = _certified(model, model.coupling)
+    if (solution := _SOLVED.get(model)) is None:
+        solution = _SOLVED[model] = _certified(model, model.coupling)
     if solution.gap > tolerance * max(1.0, abs(solution.primal)):
         raise ValueError(
             f"the optimum could be certified to ${solution.gap:.2g} only (return {solution.primal:.6g}); scale the "
@@ -112,7 +111,7 @@ def solve_coupled(model: EnsembleModel, tolerance: float = 1e-6) -> CoupledSolut
 
 
 #: What was found for each model that is still in use: reports ask for the same optimum many times.
-_FOUND: WeakKeyDictionary[EnsembleModel, CoupledSolution] = WeakKeyDictionary()
+_SOLVED: WeakKeyDictionary[EnsembleModel, CoupledSolution] = WeakKeyDictionary()
 
 
 def _certified(model: EnsembleModel, coupling: Coupling) -> CoupledSolution:
@@ -244,9 +243,9 @@ class _Dual:
 
         bounds = list(zip(self.low / scale, high / scale, strict=True))
         options = {"maxiter": 2000, "maxfun": 4000, "maxcor": 30, "ftol": 1e-15, "gtol": 1e-10}
-        found: Any = minimize(scaled, np.zeros_like(high), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-        price = np.clip(found.x * scale, self.low, high)
-        return price if self.gap(price) <= ENOUGH * max(1.0, abs(found.fun) * penalty) else self._polish(price, high)
+        least: Any = minimize(scaled, np.zeros_like(high), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        price = np.clip(least.x * scale, self.low, high)
+        return price if self.gap(price) <= ENOUGH * max(1.0, abs(least.fun) * penalty) else self._polish(price, high)
 
     def _polish(self, price: FloatArray, high: FloatArray) -> FloatArray:
         """Newton steps as long as they lessen the dual or, once that is down to rounding, its gradient."""

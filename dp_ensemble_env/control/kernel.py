@@ -51,8 +51,7 @@ class LogKernel:
     @cached_property
     def depth(self) -> float:
         """Largest absolute value of the finite logarithms, in nats."""
-        finite = self.log_values[np.isfinite(self.log_values)]
-        return float(np.abs(finite).max(initial=0.0))
+        return float(np.abs(self.log_values[np.isfinite(self.log_values)]).max(initial=0.0))
 
     @classmethod
     def of_contexts(cls, probabilities: ArrayLike, name: str = "default") -> LogKernel:

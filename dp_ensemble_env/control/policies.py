@@ -57,9 +57,7 @@ POLICIES = ("standard", "taylor", "digamma", *(f"average-{method}" for method in
 def solve_standard(model: EnsembleModel) -> Solution:
     """Solve the problem without noise: the optimum, its value function and its policy."""
     check_instance(model, EnsembleModel, "model")
-    if model.coupling is not None:
-        return solve_coupled(model)
-    return solve_with(model, default_kernel(model))
+    return solve_coupled(model) if model.coupling is not None else solve_with(model, default_kernel(model))
 
 
 def solve_with(model: EnsembleModel, kernel: LogKernel) -> Solution:
@@ -165,8 +163,7 @@ def average_policy(
 def expansion_values(solution: Solution, k: float) -> FloatArray:
     """Corrected Proposition 3 (E2) on the nonzeros, shape ([c,] T, nnz); entries may be negative at small k."""
     ratio, pi = desirability_ratio(solution), solution.policy_values
-    mean_ratio = row_sums(solution.kernel, pi * ratio)
-    return pi * (1.0 + (mean_ratio - ratio) / (k + 1.0))
+    return pi * (1.0 + (row_sums(solution.kernel, pi * ratio) - ratio) / (k + 1.0))
 
 
 def average_policy_as_printed(model: EnsembleModel, k: float) -> FloatArray:
@@ -184,8 +181,7 @@ def average_policy_as_printed(model: EnsembleModel, k: float) -> FloatArray:
     covariance = ratio * (ratio * p * (1 - p) - p * (row_sums(kernel, pi) - pi))
     variance = row_sums(kernel, ratio**2 * p * (1 - p) - pi * (row_sums(kernel, pi) - pi))
     first = covariance / ((k + 1) * row_sums(kernel, pi**2))
-    second = pi * variance / ((k + 1) * row_sums(kernel, pi**3))
-    return kernel.dense(pi - first + second)
+    return kernel.dense(pi - first + (pi * variance / ((k + 1) * row_sums(kernel, pi**3))))
 
 
 def solve_policy(model: EnsembleModel, name: str, k: float | None = None, **kwargs: Any) -> FloatArray:
@@ -276,8 +272,7 @@ def desirability_ratio(solution: Solution) -> FloatArray:
 
 def row_sums(kernel: LogKernel, values: FloatArray) -> FloatArray:
     """Sum over each row's entries and repeat the sum on them, shape (…, nnz)."""
-    sums = np.add.reduceat(values, kernel.indptr[:-1], axis=-1)
-    return np.repeat(sums, np.diff(kernel.indptr), axis=-1)
+    return np.repeat(np.add.reduceat(values, kernel.indptr[:-1], axis=-1), np.diff(kernel.indptr), axis=-1)
 
 
 def competing(behaviour: FloatArray) -> NDArray[np.int64]:
@@ -292,8 +287,7 @@ def competing(behaviour: FloatArray) -> NDArray[np.int64]:
     array([0, 0, 1])
     """
     n, m = behaviour.shape[-2:]
-    possible = (behaviour > 0).reshape(-1, n, m).any(axis=0)
-    states, decisions = np.nonzero(possible)
+    states, decisions = np.nonzero((behaviour > 0).reshape(-1, n, m).any(axis=0))
     joint = coo_array((np.ones(len(states)), (states, n + decisions)), shape=(n + m, n + m))
     _, labels = connected_components(joint, directed=False)
     return np.unique(labels[n:], return_inverse=True)[1].reshape(m).astype(np.int64)

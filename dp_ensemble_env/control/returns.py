@@ -46,9 +46,7 @@ def state_returns(model: EnsembleModel, policy: Any) -> FloatArray:
 def policy_return(model: EnsembleModel, policy: Any) -> float:
     """Return the expected return of a policy (T, [c,] n, m) from the model's own start, in dollars per load."""
     earned = float((model.start_weights * state_returns(model, policy)).sum())
-    if model.coupling is None:
-        return earned
-    return earned - coupling_cost(model, shares(model, policy))
+    return earned if model.coupling is None else earned - coupling_cost(model, shares(model, policy))
 
 
 def shares(model: EnsembleModel, policy: Any) -> FloatArray:
@@ -66,16 +64,14 @@ def power_by_context(model: EnsembleModel, rho: FloatArray) -> tuple[FloatArray,
     """Return the chance of each context (T + 1, c) and the mean power per load given it, zero where it cannot be."""
     joint = rho.reshape(model.horizon + 1, -1, model.n_states)
     chance = joint.sum(axis=-1)
-    power = np.divide(joint @ model.power_kw, chance, out=np.zeros_like(chance), where=chance > 0)
-    return chance, power
+    return chance, np.divide(joint @ model.power_kw, chance, out=np.zeros_like(chance), where=chance > 0)
 
 
 def coupling_cost(model: EnsembleModel, rho: FloatArray) -> float:
     """Return the expected cost of a coupling for shares (T + 1, [c,] n) from the model's start."""
     assert model.coupling is not None
     chance, power = power_by_context(model, rho)
-    times = np.arange(model.horizon + 1)[:, None]
-    return float((chance * model.coupling.cost(times, power))[1:].sum())
+    return float((chance * model.coupling.cost(np.arange(model.horizon + 1)[:, None], power))[1:].sum())
 
 
 def path_returns(

@@ -164,8 +164,7 @@ def hold(room: FloatArray, energy: float) -> FloatArray:
     room = np.maximum(room, 0.0)
     ranked = np.sort(room)
     # With the k smallest intervals at their floor the others share what is left.
-    full = np.append(0.0, np.cumsum(ranked)[:-1])
-    shares = (energy - full) / np.arange(len(room), 0, -1)
+    shares = (energy - np.append(0.0, np.cumsum(ranked)[:-1])) / np.arange(len(room), 0, -1)
     fits = shares <= ranked
     return np.minimum(room, shares[int(np.argmax(fits))] if fits.any() else np.inf)
 

@@ -226,8 +226,7 @@ def show_plan(plan: Plan, dollars: bool = False) -> None:
     """Print the plan."""
     begin, end = _begin(plan.total), str(plan.total.times[plan.total.in_event][-1])
     headings, lines = table(plan)
-    title = f"Dispatch of {begin[:10]}, {begin[11:16]} to {end[11:16]}"
-    console.table(title, headings, lines)
+    console.table(f"Dispatch of {begin[:10]}, {begin[11:16]} to {end[11:16]}", headings, lines)
     for text in (*sentences(plan, dollars), *plan.revealed):
         console.paragraph(text)
 

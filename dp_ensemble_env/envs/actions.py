@@ -66,9 +66,7 @@ class ActionMode:
 
     def space(self, model: EnsembleModel) -> spaces.Space[Any]:
         """Return the space of actions."""
-        if self.levels:
-            return spaces.Discrete(self.levels)
-        return spaces.Box(self.low, 1.0, self.shape(model), np.float32)
+        return spaces.Discrete(self.levels) if self.levels else spaces.Box(self.low, 1.0, self.shape(model), np.float32)
 
     @property
     def choices(self) -> FloatArray:
@@ -192,19 +190,19 @@ def actions_of(chosen: ActionMode, model: EnsembleModel, tilts: FloatArray) -> N
     """Return the actions (T, [c,] d) nearest to tilts (T, [c,] m), inside the box; zero where the scale is."""
     if chosen.tilt:
         scale = _by_time(model, tilts)
-        found = np.divide(tilts, scale, out=np.zeros_like(tilts), where=scale > 0)
+        actions = np.divide(tilts, scale, out=np.zeros_like(tilts), where=scale > 0)
     else:
         inverse: FloatArray = np.asarray(np.linalg.pinv(basis_of(chosen, model)), float)
-        found = _apply(tilts, inverse)
-    found = np.clip(found, -1.0, 1.0)
-    return nearest_choice(chosen, found[..., 0]) if chosen.levels else found
+        actions = _apply(tilts, inverse)
+    actions = np.clip(actions, -1.0, 1.0)
+    return nearest_choice(chosen, actions[..., 0]) if chosen.levels else actions
 
 
 def _apply(numbers: FloatArray, matrices: FloatArray) -> FloatArray:
     """Multiply (T, [c,] i) by matrices (T or 1, c or 1, i, j)."""
     full = numbers if numbers.ndim == 3 else numbers[:, None]
-    found: FloatArray = (full[..., None, :] @ matrices)[..., 0, :]
-    return found if numbers.ndim == 3 or found.shape[1] > 1 else found[:, 0]
+    product: FloatArray = (full[..., None, :] @ matrices)[..., 0, :]
+    return product if numbers.ndim == 3 or product.shape[1] > 1 else product[:, 0]
 
 
 def centred_actions(model: EnsembleModel, tilts: FloatArray, strict: bool = True) -> NDArray[Any]:
@@ -286,13 +284,13 @@ def encode_policy(model: EnsembleModel, name: str, policy_t: ArrayLike, t: int, 
     action = np.clip(action, -1.0, 1.0)
     if not chosen.levels:
         return action
-    found = nearest_choice(chosen, action[0])
-    if abs(chosen.choices[found] - action[0]) > 1e-6:
+    choice = nearest_choice(chosen, action[0])
+    if abs(chosen.choices[choice] - action[0]) > 1e-6:
         raise ValueError(
             f"policy_t needs the price {action[0]:.4g} at time {t}, which is none of the {chosen.levels} discrete "
             f"ones; use {option('action', 'price')}."
         )
-    return np.asarray(found)
+    return np.asarray(choice)
 
 
 def _potentials(policy: FloatArray, default: FloatArray) -> tuple[FloatArray, NDArray[np.int64]]:

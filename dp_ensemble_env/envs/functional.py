@@ -291,8 +291,7 @@ def control(params: Params, time: Array, context: Array, action: Array) -> tuple
     weights = default * xp.exp(shifted)
     gain = xp.sum(weights, axis=-1, keepdims=True)
     policy = weights / gain
-    mean = xp.sum(policy * xp.where(default > 0, shifted, 0.0), axis=-1)
-    return policy, mean - xp.log(gain)[..., 0]
+    return policy, xp.sum(policy * xp.where(default > 0, shifted, 0.0), axis=-1) - xp.log(gain)[..., 0]
 
 
 def _advantage(xp: Any, params: Params, time: Array, state: State, decided: Array) -> Array:
@@ -414,8 +413,7 @@ class Gymnax:
 
     def observation_space(self, params: Params | None = None) -> spaces.Box:
         """Return the space of observations."""
-        chosen = params or self.default_params
-        return spaces.Box(0.0, 1.0, (chosen.observation_size,), np.float32)
+        return spaces.Box(0.0, 1.0, ((params or self.default_params).observation_size,), np.float32)
 
     def action_space(self, params: Params | None = None) -> spaces.Space[Any]:
         """Return the space of actions."""

@@ -322,8 +322,7 @@ def _ticks(low: float, high: float, count: int = 4) -> list[float]:
 
 def _hour_ticks(model: EnsembleModel, most: int = 6) -> NDArray[np.int64]:
     """Choose the times to label: full hours if there are two to six of them, else some evenly spaced ones."""
-    times = model.times.astype("datetime64[s]").astype(np.int64)
-    hours = np.flatnonzero(times % 3600 == 0)
+    hours = np.flatnonzero(model.times.astype("datetime64[s]").astype(np.int64) % 3600 == 0)
     if 2 <= len(hours) <= most:
         return hours
     return np.unique(np.linspace(0, model.horizon, min(model.horizon + 1, most - 1)).round().astype(np.int64))

@@ -191,9 +191,7 @@ def digest_of(numbers: dict[str, Any]) -> str:
 
 
 def _rounded(array: FloatArray) -> Any:
-    if array.ndim == 1:
-        return [float(f"{x:.4e}") for x in array.tolist()]
-    return [_rounded(row) for row in array]
+    return [float(f"{x:.4e}") for x in array.tolist()] if array.ndim == 1 else [_rounded(row) for row in array]
 
 
 @lru_cache(maxsize=1)

@@ -64,22 +64,22 @@ def _model_numbers(model: EnsembleModel) -> Numbers:
     """Return a model as numbers; what the paper's model does not have only where there is any."""
     event, context, coupling = model.event, model.context, model.coupling
     arrays = ("default", "power_kw", "utility", "initial", "nature", "tilt_scale", "guess")
-    found: Numbers = {name: getattr(model, name).tolist() for name in arrays if getattr(model, name) is not None}
+    content: Numbers = {name: getattr(model, name).tolist() for name in arrays if getattr(model, name) is not None}
     for name in ("discomfort_penalty", "loads", "spread_start", "shares_shown", "scenario"):
-        found[name] = getattr(model, name)
-    found |= {"times": _stamps(model.times), "event": None, "public_fields": list(model.public_fields)}
+        content[name] = getattr(model, name)
+    content |= {"times": _stamps(model.times), "event": None, "public_fields": list(model.public_fields)}
     if event is not None:
         numbers = {name: getattr(event, name).tolist() for name in ("energy_price", "incentive", "in_event")}
-        found["event"] = {"times": _stamps(event.times), **numbers}
+        content["event"] = {"times": _stamps(event.times), **numbers}
     if context is not None:
         numbers = {name: getattr(context, name).tolist() for name in ("transition", "start", "features")}
-        found["context"] = {**numbers, "names": list(context.names), "signs": list(context.signs)}
+        content["context"] = {**numbers, "names": list(context.names), "signs": list(context.signs)}
     if coupling is not None:
         level = [float(kw) if np.isfinite(kw) else None for kw in coupling.level]  # JSON has no infinity
-        found["coupling"] = {"kind": coupling.kind, "level": level, "weight": coupling.weight.tolist()}
+        content["coupling"] = {"kind": coupling.kind, "level": level, "weight": coupling.weight.tolist()}
     if model.axes:
-        found["axes"] = [[axis.name, np.array(axis.values).tolist()] for axis in model.axes]
-    return found
+        content["axes"] = [[axis.name, np.array(axis.values).tolist()] for axis in model.axes]
+    return content
 
 
 def _stamps(times: Any) -> list[str]:

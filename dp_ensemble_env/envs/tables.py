@@ -70,8 +70,7 @@ class LeftAlone:
         horizon, c, n, m = behaviour.shape
         worth, value = np.empty((horizon, c, m)), np.zeros((c, n))
         for t in range(horizon - 1, -1, -1):
-            arrival = moves[t] @ (utility[t + 1] + value)
-            worth[t] = (nature[t] @ arrival[..., None])[..., 0]
+            worth[t] = (nature[t] @ (moves[t] @ (utility[t + 1] + value))[..., None])[..., 0]
             value = (behaviour[t] @ worth[t][..., None])[..., 0]
         nodes = [Ahead(np.zeros(0, np.int64), np.zeros(0), np.zeros((0, m)))] * (horizon * c)
         if model.coupling is not None:

@@ -111,14 +111,14 @@ def attack(settings: AttackSettings, monitor: Monitor | None = None) -> list[Att
         (f"mean of {settings.samples} draws", lambda: bound(1, max(4, count // 4), settings.samples),
          f"{claim:.4g} .. {composed:.4g}", "tracks the sum", lambda shown: claim < shown <= composed),
     ]  # fmt: skip
-    found = []
+    attacks = []
     monitor.stage("attacking", len(plan))
     for name, run, claimed, verdict, judge in plan:
         shown = run()
         good = judge(shown)
-        found.append(Attack(name, shown, claimed, verdict if good else f"NOT {verdict}", good))
-        monitor.advance(len(found), name)
-    return found
+        attacks.append(Attack(name, shown, claimed, verdict if good else f"NOT {verdict}", good))
+        monitor.advance(len(attacks), name)
+    return attacks
 
 
 def taylor_row(k: float) -> Callable[[FloatArray], FloatArray]:
@@ -194,8 +194,7 @@ def utility_of(n: int) -> FloatArray:
 
 def model_of(fleet: Fleet) -> EnsembleModel:
     """Return the true model: everybody's transitions, pooled without any protection."""
-    everything = np.ones(fleet.shape, dtype=bool)
-    pooled = fleet.chain(int(fleet.counts.sum(axis=2).max()), everything).default
+    pooled = fleet.chain(int(fleet.counts.sum(axis=2).max()), np.ones(fleet.shape, dtype=bool)).default
     return EnsembleModel(pooled, np.arange(1.0, fleet.n_states + 1.0), utility_of(fleet.n_states), 1.0)
 
 
@@ -276,19 +275,19 @@ def _draw_all(
         releases[side].append(attacked.release(fleets[side], seed(), **terms))
         return matrix_features(releases[side][-1].matrix)
 
-    found = {}
+    features = {}
     if isinstance(attacked, OneQuery):
         # No cell is dropped from the sums.
         drawer, pair = [attacked], (audit.with_canary(fleets[1], "jumps"), fleets[1])
-        found["noisy sums"] = both("drawing sums", settings.draws, lambda s, _: draw_sums(drawer, pair[s], seed()))
-    found["release"] = both("drawing releases", settings.releases, release)
-    found["plan on the release"] = both(
+        features["noisy sums"] = both("drawing sums", settings.draws, lambda s, _: draw_sums(drawer, pair[s], seed()))
+    features["release"] = both("drawing releases", settings.releases, release)
+    features["plan on the release"] = both(
         "solving plans", settings.releases, lambda s, i: plan_features(releases[s][i].matrix)
     )
-    found["agent on the release"] = both(
+    features["agent on the release"] = both(
         "training agents", settings.agents, lambda s, i: agent_features(models[s], releases[s][i])
     )
-    return found
+    return features
 
 
 def _private(name: str, claim: Claim, first: FloatArray, second: FloatArray) -> Finding:
@@ -304,9 +303,10 @@ def _controls(fleets: tuple[Fleet, Fleet], claim: Claim) -> list[Finding]:
         "plan, no privacy": lambda fleet: plan_features(model_of(fleet).default),
         "agent, no privacy": lambda fleet: agent_features(model_of(fleet), None),
     }
-    found = []
+    findings = []
     for name, pipeline in pipelines.items():
         shown = audit.audit_pair(pipeline, *fleets)
         caught = shown > claim.epsilon
-        found.append(Finding(name, 3, claim.delta, claim.epsilon, shown, "caught" if caught else "NOT caught", caught))
-    return found
+        verdict = "caught" if caught else "NOT caught"
+        findings.append(Finding(name, 3, claim.delta, claim.epsilon, shown, verdict, caught))
+    return findings

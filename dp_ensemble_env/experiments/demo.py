@@ -67,8 +67,8 @@ def demo(folder: Path) -> tuple[Path, list[str]]:
             monitor.stage(f"PPO learns on the release, score {score:.0f}", steps)
             monitor.advance(step)
 
-        found = run(planned.values(), Store(folder), Place(), monitor, Supplies(news=news))
-        rows = {row.cell.label: row for row in found}
+        finished = run(planned.values(), Store(folder), Place(), monitor, Supplies(news=news))
+        rows = {row.cell.label: row for row in finished}
         for name in planned:
             if (error := rows[name].error) is not None:
                 raise ValueError(f"{name} failed: {error['message']}")

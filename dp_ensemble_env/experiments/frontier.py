@@ -105,7 +105,7 @@ def deployed_score(model: EnsembleModel, release: Any) -> float:
 def measure(settings: FrontierSettings | None = None, monitor: Monitor | None = None) -> list[Point]:
     """Measure every point of the frontier, exactly but for the draws; fleets from small to large."""
     settings = FrontierSettings() if settings is None else settings
-    monitor, found = Monitor() if monitor is None else monitor, []
+    monitor, points = Monitor() if monitor is None else monitor, []
     most, days = max(settings.participants), settings.days
     monitor.stage("measuring", len(settings))
     for instance, kappa in itertools.product(settings.instances, settings.spreads):
@@ -126,18 +126,18 @@ def measure(settings: FrontierSettings | None = None, monitor: Monitor | None = 
                 scores = [deployed_score(model, release) for release in releases]
                 mean, worst = float(np.mean(scores)), float(np.min(scores))
                 error = float(np.std(scores) / math.sqrt(max(len(scores) - 1, 1)))
-                found.append(Point(instance, kappa, number, name, epsilon, mean, worst, error, public))
-                monitor.advance(len(found), f"instance {instance}, kappa {_kappa(kappa)}, {number:,} participants")
-    return found
+                points.append(Point(instance, kappa, number, name, epsilon, mean, worst, error, public))
+                monitor.advance(len(points), f"instance {instance}, kappa {_kappa(kappa)}, {number:,} participants")
+    return points
 
 
 # ------------------------------------------------------------------ as a table, as plain values
-def table(found: Sequence[Point]) -> tuple[list[str], list[list[str]]]:
+def table(points: Sequence[Point]) -> tuple[list[str], list[list[str]]]:
     """Return headings and rows: one row for each instance, κ, mechanism and ε, "mean / worst" for each number."""
-    numbers = sorted({point.participants for point in found})
+    numbers = sorted({point.participants for point in points})
     headings = ["instance", "κ", "mechanism", "ε", "without data", *(f"N = {number:,}" for number in numbers)]
     groups: dict[tuple[str, ...], dict[int, Point]] = {}
-    for point in found:
+    for point in points:
         row = str(point.instance), _kappa(point.heterogeneity), point.mechanism, f"{point.epsilon:g}"
         groups.setdefault((*row, f"{point.public:.1f}"), {})[point.participants] = point
     rows = []
@@ -151,7 +151,7 @@ def _kappa(kappa: float) -> str:
     return "own" if math.isnan(kappa) else f"{kappa:g}"
 
 
-def to_json(settings: FrontierSettings, found: Sequence[Point]) -> dict[str, Any]:
+def to_json(settings: FrontierSettings, measured: Sequence[Point]) -> dict[str, Any]:
     """Return settings and points as plain values; a κ that does not exist is None."""
-    points = [{name: plain(value) for name, value in asdict(point).items()} for point in found]
+    points = [{name: plain(value) for name, value in asdict(point).items()} for point in measured]
     return {"settings": asdict(settings), "points": points}

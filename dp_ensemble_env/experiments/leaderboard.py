@@ -166,13 +166,13 @@ def quick(line: Line) -> Line | None:
 def cells(names: Iterable[str] = (), lines: Iterable[Line] | None = None, brought: Brought | None = None) -> list[Cell]:
     """Return the cells of the protocol in the order of computation: by stage, then by seed, scenario and line."""
     chosen = _chosen(names)
-    found = [
+    ranked = [
         (STAGES.index(line.stage), cell.seed, line.late, place, number, cell)
         for number, line in enumerate(LINES if lines is None else lines)
         for place, name in enumerate(chosen)
         for cell in line.cells(name)
     ]
-    ordered = [cell for *_, cell in sorted(found, key=lambda entry: entry[:5])]
+    ordered = [cell for *_, cell in sorted(ranked, key=lambda entry: entry[:5])]
     if brought is not None:  # the digest of imported files is part of what uses something that they bring
         used = [(cell.agent, cell.data, cell.privacy, cell.action) for cell in ordered]
         ordered = [replace(cell, code=brought.digest_for(*of)) for cell, of in zip(ordered, used, strict=True)]
@@ -214,13 +214,13 @@ def submitted(
     about: dict[str, Any] = {"agent": name, "label": name, "action": action, "split": "test", "episodes": EPISODES,
                              "version": VERSION, "code": runner.digest_of([source, dict(sources)])}  # fmt: skip
     whole, train = tuple(scenarios.instances("test")), len(scenarios.instances("train"))
-    found = []
+    planned = []
     for scenario in _chosen(names):
         place = {**about, "problem": scenario_problem(scenario), "data": scenario}
-        found += [Cell(**place, instances=whole, training=train, seed=seed) for seed in range(seeds)]
-        found += [
+        planned += [Cell(**place, instances=whole, training=train, seed=seed) for seed in range(seeds)]
+        planned += [
             Cell(**place, instances=(s,), seed=s, privacy=spec)
             for s in range(cells_each)
             for spec in (release_by("adaptive"), None, GUESS)
         ]
-    return found, Supplies(code=sources, apart={name: source})
+    return planned, Supplies(code=sources, apart={name: source})

@@ -106,11 +106,11 @@ class Board:
 
     def scores(self, entry: Entry | None) -> Scores:
         """Return the matrices of a line by scenario; twins stand apart."""
-        found, rows = {}, self.by_data(entry)
+        matrices, rows = {}, self.by_data(entry)
         for name in (name for name in self.scenarios if name in rows):
             scores = [row.scores for row in rows[name]]
-            found[name] = np.array([sum(scores, [])] if entry and entry.track == PRIVATE else scores)
-        return found
+            matrices[name] = np.array([sum(scores, [])] if entry and entry.track == PRIVATE else scores)
+        return matrices
 
     def all(self, entry: Entry) -> list[Row]:
         """Return all rows of a line."""
@@ -160,12 +160,12 @@ def split(board: Board, agent: str) -> Split | None:
     planned = agent == "standard"
     sides = [(agent, None), (agent, release_by("adaptive")), ("without-data", None) if planned else (agent, GUESS)]
     lines = [board.by_data(board.find(who, PRIVATE, spec)) for who, spec in sides]
-    found: list[FloatArray] = []
+    matrices: list[FloatArray] = []
     for data in board.scenarios:
         parts = [{row.cell.seed: row.scores[0] for row in rows.get(data, [])} for rows in lines]
         if seeds := sorted(set.intersection(*map(set, parts))):
-            found.append(np.array([[part[seed] for seed in seeds] for part in parts]))
-    if not found:
+            matrices.append(np.array([[part[seed] for seed in seeds] for part in parts]))
+    if not matrices:
         return None
 
     def parts_of(columns: Sequence[FloatArray]) -> FloatArray:
@@ -174,11 +174,11 @@ def split(board: Board, agent: str) -> Split | None:
 
     rng = np.random.default_rng(0)
     draws = np.array([
-        parts_of([cells[:, rng.integers(cells.shape[1], size=cells.shape[1])] for cells in found])
+        parts_of([cells[:, rng.integers(cells.shape[1], size=cells.shape[1])] for cells in matrices])
         for _ in range(statistics.RESAMPLES)
     ])  # fmt: skip
-    three = [statistics.around(float(value), draws[:, i]) for i, value in enumerate(parts_of(found))]
-    return Split(three[0], three[1], three[2], sum(cells.shape[1] for cells in found))
+    three = [statistics.around(float(value), draws[:, i]) for i, value in enumerate(parts_of(matrices))]
+    return Split(three[0], three[1], three[2], sum(cells.shape[1] for cells in matrices))
 
 
 def telling(board: Board) -> list[Entry]:
@@ -371,15 +371,15 @@ def figure(board: Board, path: Path) -> Path:
 
 def lines(board: Board) -> dict[float, str]:
     """Return the names of the scores to compare with, by place; those less than a point apart share one."""
-    found = {100.0: "optimum"}
+    labels = {100.0: "optimum"}
     names = {("without-data", track): f"without data ({track})" for track in (OPEN, PRIVATE)}
     names |= {(agent, BOUNDS): name for agent, name in BOUND_NAMES.items()}
     for (agent, track), name in names.items():
         if scores := board.scores(board.find(agent, track)):
             value = statistics.interval(scores).value
-            near = next((place for place in found if abs(place - value) < 1.0), value)
-            found[near] = f"{found[near]}, {name}" if near in found else name
-    return found
+            near = next((place for place in labels if abs(place - value) < 1.0), value)
+            labels[near] = f"{labels[near]}, {name}" if near in labels else name
+    return labels
 
 
 def show(board: Board) -> None:

@@ -108,9 +108,9 @@ def probe(
     100
     """
     prober = Prober(model, effort=effort, monitor=monitor)
-    found = {name: getattr(prober, name)() for name in ("open_loop", "blind", "public_guess", "myopic")}
+    scores = {name: getattr(prober, name)() for name in ("open_loop", "blind", "public_guess", "myopic")}
     modes, ladder = {name: prober.mode(name) for name in ACTIONS}, prober.ladder() if memories else {}
-    return Probes(**found, uncontrolled=prober.low, optimum=prober.high, modes=modes, how=prober.how, ladder=ladder)
+    return Probes(**scores, uncontrolled=prober.low, optimum=prober.high, modes=modes, how=prober.how, ladder=ladder)
 
 
 class Prober:
@@ -157,9 +157,9 @@ class Prober:
             starts["the optimum of the mean model"] = optimal_tilts(mean_model(self.model)) + np.zeros_like(average)
         identity = np.eye(self.model.n_decisions)[None, None]
         starts = {key: self._centred(x) for key, x in starts.items()}
-        found, _, start = self._climb(name, starts, identity, groups, boxed=False)
+        score, _, start = self._climb(name, starts, identity, groups, boxed=False)
         self.how[name] = f"L-BFGS over {average.size} tilts from {len(starts)} starts; best from {start}"
-        return found
+        return score
 
     def myopic(self) -> float:
         """Tilt by the expected next utility alone."""
@@ -218,9 +218,9 @@ class Prober:
         if mean.size == 1:
             held = [self._played(name, np.full((1, 1, 1), x)) for x in GRID]
             starts[f"{len(GRID)} numbers"] = np.full((1, 1, 1), GRID[int(np.argmax(held))])
-        found, numbers, start = self._climb(f"{name}: {what}", starts, basis, groups)
+        score, numbers, start = self._climb(f"{name}: {what}", starts, basis, groups)
         self.how[f"{name}, {what}"] = f"L-BFGS-B over {mean.size} numbers; best from {start}"
-        return self._rounded(name, numbers, groups) if chosen.levels else found
+        return self._rounded(name, numbers, groups) if chosen.levels else score
 
     def _rounded(self, name: str, numbers: FloatArray, groups: IntArray) -> float:
         """Round numbers (T or 1, groups, 1) to the choices of a mode, and move each by one while that helps."""
@@ -248,9 +248,9 @@ class Prober:
         offset = -np.log(np.where(possible > 0, possible, 1.0))
         means = {"the mean behaviour": possible, "the mean of the optimum": optimum}
         starts = {key: np.log(np.maximum(self._mean(x, groups, False), 1e-6)) for key, x in means.items()}
-        found, numbers, start = self._climb(f"policy: {what}", starts, None, groups, offset=offset)
+        score, numbers, start = self._climb(f"policy: {what}", starts, None, groups, offset=offset)
         self.how[f"policy, {what}"] = f"L-BFGS over {numbers.size} numbers; best from {start}"
-        return max(found, 0.0)  # zeros leave the loads alone
+        return max(score, 0.0)  # zeros leave the loads alone
 
     def _played(self, name: str, numbers: FloatArray) -> float:
         """Return the score of actions that broadcast to (T, c, d)."""
@@ -363,10 +363,10 @@ def mean_model(model: EnsembleModel) -> EnsembleModel:
 
 
 # ------------------------------------------------------------------ the record
-def record(found: dict[str, list[Probes]], path: Path = scenarios.RECORD) -> None:
+def record(by_scenario: dict[str, list[Probes]], path: Path = scenarios.RECORD) -> None:
     """Write probes of training instances 0, 1, … into the file of the cards; other scenarios' stay as they are."""
     content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    for name, instances in found.items():
+    for name, instances in by_scenario.items():
         content[name] = {
             "version": scenarios.card(name).version,
             "package": __version__,

@@ -292,9 +292,9 @@ def _scores(cell: Cell, supplies: Supplies, left: contextlib.ExitStack) -> tuple
     def make(env: EnsembleEnv) -> Any:
         if cell.agent not in supplies.apart:
             return _made(cell, env, supplies)
-        found = RemoteAgent(supplies.apart[cell.agent], cell.agent, env, cell.seed, supplies.code)
-        left.callback(found.close)
-        return found
+        remote = RemoteAgent(supplies.apart[cell.agent], cell.agent, env, cell.seed, supplies.code)
+        left.callback(remote.close)
+        return remote
 
     agent: Any = None
     if cell.training:

@@ -216,7 +216,7 @@ def compare(model: EnsembleModel, plan: Plan, population: str, played: Played, o
     # Where nothing is left to chance, each start state was played once.
     every = not chance(model, population) and len(returns) > 1
     weights = model.initial if every else np.full(len(returns), 1.0 / len(returns))
-    found = []
+    comparisons = []
 
     def add(quantity: str, simulated: FloatArray, analytical: Any, paired: bool = True) -> None:
         """Compare episode by episode, or (not `paired`) the mean with a number."""
@@ -228,7 +228,7 @@ def compare(model: EnsembleModel, plan: Plan, population: str, played: Played, o
             tested = student(simulated - values, unit)
         else:
             tested = (0.0, abs(means[1] - means[0]) / unit, None)
-        found.append(Comparison(plan.name, population, quantity, *means, *tested))
+        comparisons.append(Comparison(plan.name, population, quantity, *means, *tested))
 
     if population == "mean-field":
         add("return", played.returns, returns)
@@ -242,7 +242,7 @@ def compare(model: EnsembleModel, plan: Plan, population: str, played: Played, o
             cost = float((model.start_weights.reshape(plan.cost.shape) * plan.cost).sum())
         # What the contexts bring comes after the start: with them the mean field agrees on average alone.
         add("cost of privacy", optimum - played.returns, cost, paired=model.context is None)
-    return [*found, _compare_shares(plan, population, played, expected, loads_of(model, population))]
+    return [*comparisons, _compare_shares(plan, population, played, expected, loads_of(model, population))]
 
 
 def _compare_shares(plan: Plan, population: str, played: Played, expected: FloatArray, loads: int) -> Comparison:
@@ -262,19 +262,19 @@ def compare_draws(model: EnsembleModel, population: str, played: Played) -> list
     """Compare start states and contexts with their distributions, where they are drawn."""
     if not chance(model, population):
         return []
-    count, found = len(played.returns), []
+    count, comparisons = len(played.returns), []
     if population != "mean-field" or not model.spread_start:
         # Loads that start spread are drawn one by one; else one state is drawn for all of them.
         loads = max(1, loads_of(model, population)) if model.spread_start else 1
         total, p = count * loads, model.initial
         spread = bernstein(played.shares[:, 0].sum(axis=0) * loads, total * p, total * p * (1.0 - p), total)
-        found.append(Comparison("any", population, "start states", *spread))
+        comparisons.append(Comparison("any", population, "start states", *spread))
     if model.context is not None:
         chances = model.context.distributions(model.horizon)
         drawn = (played.contexts[:, :, None] == np.arange(model.n_contexts)).sum(axis=0).astype(float)
         spread = bernstein(drawn, count * chances, count * chances * (1.0 - chances), count)
-        found.append(Comparison("any", population, "contexts", *spread))
-    return found
+        comparisons.append(Comparison("any", population, "contexts", *spread))
+    return comparisons
 
 
 def student(differences: FloatArray, unit: float) -> tuple[float, float, float]:

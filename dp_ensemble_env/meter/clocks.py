@@ -94,8 +94,7 @@ def utc_to_wall(seconds: IntArray, zone: tzinfo) -> IntArray:
 
 def wall_from_midnight(day: int, passed: IntArray, zone: tzinfo) -> IntArray:
     """Return what the wall clock shows so many seconds after the midnight of a day began."""
-    midnight = datetime(1970, 1, 1, tzinfo=zone) + timedelta(seconds=day)
-    offset = midnight.utcoffset()
+    offset = (datetime(1970, 1, 1, tzinfo=zone) + timedelta(seconds=day)).utcoffset()
     return utc_to_wall(day - (int(offset.total_seconds()) if offset is not None else 0) + passed, zone)
 
 
@@ -115,8 +114,7 @@ def _around(zone: tzinfo, first: int, last: int) -> list[Change]:
 
 
 def _offset(zone: tzinfo, instant: int) -> int:
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=instant)
-    offset = moment.astimezone(zone).utcoffset()
+    offset = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=instant)).astimezone(zone).utcoffset()
     return int(offset.total_seconds()) if offset is not None else 0
 
 
@@ -132,8 +130,7 @@ def is_repeated_hour(repeated: IntArray, sizes: IntArray, zone: tzinfo | None, s
         for low, high in repeated_hours(zone, int(repeated[0]), int(repeated[-1])):
             mask |= (repeated >= low) & ((repeated <= high) if stamp == "end" else (repeated < high))
         return np.asarray(mask & (sizes == 2))
-    days = repeated // _DAY
-    _, where = np.unique(days, return_inverse=True)
+    _, where = np.unique(repeated // _DAY, return_inverse=True)
     earliest = np.full(where.max() + 1, _DAY)
     latest = np.zeros_like(earliest)
     np.minimum.at(earliest, where, repeated % _DAY)

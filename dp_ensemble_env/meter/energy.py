@@ -188,10 +188,10 @@ def _after_gaps(readings: Readings, column: int, rule: str, step: int, stamp: st
     usual = _usual(seconds, values, beside, step)
     for places, side in sides:
         expected = _expected(usual, seconds[places], empty[gaps], side, step)
-        found = rows[places[_carry_gap(values, places, empty[gaps], highest, expected)]]
-        count += len(found)
+        carried = rows[places[_carry_gap(values, places, empty[gaps], highest, expected)]]
+        count += len(carried)
         if rule == "missing":
-            readings.values[found, column], mask[found] = np.nan, True
+            readings.values[carried, column], mask[carried] = np.nan, True
     if count:
         readings.notes.append(
             f"{plural(count, 'reading')} beside a gap of {readings.names[column]!r} carried the energy of the whole "

@@ -137,8 +137,7 @@ class StampColumn:
             return
         tail = re.fullmatch(_TIME, match["tail"], re.ASCII)
         assert tail is not None  # it is the same pattern, without names
-        end = _clock(block, tail, match.start("tail"))
-        spans = (end - clock) % _DAY
+        spans = (_clock(block, tail, match.start("tail")) - clock) % _DAY
         spans = np.where(spans % 300 == 240, spans + 60, spans)  # 00:14 means the whole of that minute
         spans = np.where(spans % 60 == 59, spans + 1, spans)
         values, first, counts = np.unique(spans, return_index=True, return_counts=True)

@@ -187,9 +187,9 @@ def _l1(study: Study | None, _: RatioSearch, method: str, k: float) -> Judged:
 
 
 for (_method, _k), _paper in PAPER_L1.items():
-    _words = f"L1 distance between the {NAMES[_method]} policies of adjacent rows at k = {_k:g}"
+    _sentence = f"L1 distance between the {NAMES[_method]} policies of adjacent rows at k = {_k:g}"
     _judge = partial(_l1, method=_method, k=_k)
-    claim(f"L1-{_method}-{_k:g}", "VI-2", _words, f"{_paper:.4f}", row=True, theory=True)(_judge)
+    claim(f"L1-{_method}-{_k:g}", "VI-2", _sentence, f"{_paper:.4f}", row=True, theory=True)(_judge)
 
 
 # ------------------------------------------------------------------ the event
@@ -264,9 +264,9 @@ def _fifteen(study: Study, number: int) -> Judged:
 for _number, _reading in enumerate(
     ("averaged policy, at the peak", "averaged policy, where it curtails most", "plan on one release, at the peak"), 1
 ):
-    _words = "average value extracts about 15 % less at the peak than Taylor and Digamma"
+    _sentence = "average value extracts about 15 % less at the peak than Taylor and Digamma"
     _judge = partial(_fifteen, number=_number)
-    claim(f"fifteen-{_number}", "VI-3", _words, "15 % less", reading=_reading)(_judge)
+    claim(f"fifteen-{_number}", "VI-3", _sentence, "15 % less", reading=_reading)(_judge)
 
 
 # ------------------------------------------------------------------ cost of privacy
@@ -278,9 +278,9 @@ def _digamma_dearer(study: Study, ending: str) -> Judged:
 
 
 for _name, _ending, _reading in (("exact", "", "exact loss"), ("paper", m.FORMULA, "paper's formulas")):
-    _words = "Digamma is slightly more expensive than Taylor"
+    _sentence = "Digamma is slightly more expensive than Taylor"
     _judge = partial(_digamma_dearer, ending=_ending)
-    claim(f"digamma-dearer-{_name}", "VI-3, Fig. 8", _words, "slightly more", reading=_reading)(_judge)
+    claim(f"digamma-dearer-{_name}", "VI-3, Fig. 8", _sentence, "slightly more", reading=_reading)(_judge)
 _accurate = partial(claim, section="VI-3", words="Digamma provides more accurate solutions than Taylor")
 
 
@@ -318,9 +318,9 @@ for _name, _cost, _ending, _reading in (
     ("one-step", m.ONE_STEP, m.FORMULA, "the paper's one-step formula on one release, against its other formulas"),
     ("printed", m.PRINTED, m.FORMULA, "Corollary 3 as printed, against the paper's other formulas"),
 ):
-    _words = "average value is more expensive than both Taylor and Digamma"
+    _sentence = "average value is more expensive than both Taylor and Digamma"
     _judge = partial(_average_dearer, name=_cost, ending=_ending)
-    claim(f"average-dearer-{_name}", "VI-3, Fig. 8", _words, "more expensive", reading=_reading)(_judge)
+    claim(f"average-dearer-{_name}", "VI-3, Fig. 8", _sentence, "more expensive", reading=_reading)(_judge)
 
 
 @claim("less-capacity", "VI-3", "more privacy (smaller k) means less capacity", "less")

@@ -124,9 +124,7 @@ def read_back(log_policy: FloatArray, log_z: FloatArray, method: str, k: float) 
 
 def log_kernel(p: float, method: str, k: float) -> float:
     """Return log K of one entry: the approximation of E[log x] by Taylor, or its value."""
-    if method == "taylor":
-        return math.log(p) - (1 - p) / (2 * p * (k + 1))
-    return float(digamma(k * p) - digamma(k))
+    return math.log(p) - (1 - p) / (2 * p * (k + 1)) if method == "taylor" else float(digamma(k * p) - digamma(k))
 
 
 def _probability(log_k: float, method: str, k: float) -> float:

@@ -72,8 +72,7 @@ def _some(study: Study) -> str:
 def _load_and_matrix(study: Study, path: Path) -> str:
     data, model = study.data, study.data.model
     figure, (left, right) = p.subplots(2, 1, figsize=(p.COLUMN, 5.2), height_ratios=(1, 1.5))
-    days = data.times.astype("datetime64[D]")
-    label, index = np.unique(days, return_inverse=True)
+    label, index = np.unique(data.times.astype("datetime64[D]"), return_inverse=True)
     low, mean, high = np.full((3, len(label)), np.nan)
     for day in range(len(label)):
         values = data.aggregate_kw[index == day] / 1e3
@@ -97,8 +96,7 @@ def _load_and_matrix(study: Study, path: Path) -> str:
     formatter: Any = dates.DateFormatter
     left.xaxis.set_major_locator(locator(minticks=3, maxticks=6 if months else 4))
     left.xaxis.set_major_formatter(formatter("%b" if months else "%d %b"))
-    years = sorted({str(label[0])[:4], str(label[-1])[:4]})
-    left.set_xlabel("–".join(years))
+    left.set_xlabel("–".join(sorted({str(label[0])[:4], str(label[-1])[:4]})))
 
     n = model.n_states
     shown = np.where(model.default > 0, model.default, np.nan)
@@ -112,8 +110,7 @@ def _load_and_matrix(study: Study, path: Path) -> str:
         state = study.row.state + 1
         frame: dict[str, Any] = {"fill": False, "ec": p.RED, "lw": 1.2, "clip_on": False, "zorder": 5}
         right.add_patch(Rectangle((0.5, state - 0.5), n, 1, **frame))
-    bar = figure.colorbar(image, ax=right, shrink=0.9, pad=0.03)
-    bar.set_label("transition probability")
+    figure.colorbar(image, ax=right, shrink=0.9, pad=0.03).set_label("transition probability")
     _save(figure, path)
     text = (
         "(a) Power of the 100 buildings together: each day's range and mean; shaded, the readings that the chain is "

@@ -185,8 +185,7 @@ def _failures(page: Page, findings: dict[str, list[v.Finding]]) -> None:
     """List the claims that fail on every data set that can test them."""
     lines = []
     for words, by_data in v.failing(findings).items():
-        data = next(name for name in by_data if name != THEORY or len(by_data) == 1)
-        readings = by_data[data]
+        readings = by_data[next(name for name in by_data if name != THEORY or len(by_data) == 1)]
         ours = "; ".join(f"{claim.reading}: {ours}" if claim.reading else ours for claim, ours, _ in readings)
         lines.append(f"{words}: {v.combine(readings).word}. Paper: {readings[0].claim.paper}; here: {ours}.")
     if lines:

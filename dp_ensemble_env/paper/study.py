@@ -257,8 +257,7 @@ def _cost_table(study: Study) -> Table:
         f"from one release, a Monte Carlo mean, as is '{ONE_STEP}', the paper's true cost of one step followed by the "
         "release's own cost-to-go. 'Leading order' is Corollary 3 corrected (E3), summed over the event."
     )
-    headings = ("k", *columns)
-    return Table("cost", "Cost of privacy against k", text, headings, rows)
+    return Table("cost", "Cost of privacy against k", text, ("k", *columns), rows)
 
 
 def _policy_table(study: Study) -> Table:

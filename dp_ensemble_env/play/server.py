@@ -82,10 +82,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:  # noqa: N802 - the name is that of the standard library
         """Send the page, or the state."""
-        found = self._place()
-        if found == "":
+        place = self._place()
+        if place == "":
             self._send(HTTPStatus.OK, self.server.html(), "text/html")
-        elif found == "state":
+        elif place == "state":
             with self.server.lock:
                 self._send(HTTPStatus.OK, json.dumps(self.server.game.state()))
         else:
@@ -93,13 +93,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:  # noqa: N802
         """Set a price, or begin anew."""
-        found = self._place()
-        if found not in ("step", "new"):
+        place = self._place()
+        if place not in ("step", "new"):
             self._not_found()
             return
         try:
             with self.server.lock:
-                if found == "new":
+                if place == "new":
                     self.server.new_game()
                 else:
                     self.server.game.step(self._price())

@@ -90,8 +90,7 @@ def rates_bound(hits: int, alarms: int, trials: int, confidence: float) -> tuple
     error = (1.0 - confidence) / 2.0
     # Quantiles of Beta distributions.
     low = 0.0 if hits == 0 else float(special.betaincinv(hits, trials - hits + 1, error))
-    high = 1.0 if alarms == trials else float(special.betainccinv(alarms + 1, trials - alarms, error))
-    return low, high
+    return low, 1.0 if alarms == trials else float(special.betainccinv(alarms + 1, trials - alarms, error))
 
 
 def audit_samples(

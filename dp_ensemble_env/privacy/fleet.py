@@ -209,12 +209,12 @@ class Fleet:
         cls, cells: Iterable[NDArray[Any]], shape: tuple[int, ...], *, classes: IntArray | None = None
     ) -> Fleet:
         """Count numbered cells, in C order of (class, state, decision): one array for each participant."""
-        found = [np.unique(one, return_counts=True) for one in cells]
-        ends = np.cumsum([0, *(len(one) for one, _ in found)])
-        index, counts = (np.concatenate([np.zeros(0, np.int64), *(pair[i] for pair in found)]) for i in (0, 1))
+        counted = [np.unique(one, return_counts=True) for one in cells]
+        ends = np.cumsum([0, *(len(one) for one, _ in counted)])
+        index, counts = (np.concatenate([np.zeros(0, np.int64), *(pair[i] for pair in counted)]) for i in (0, 1))
         kind = np.uint16 if counts.max(initial=0) < 2**16 else np.uint32
         parts = (counts.astype(kind), index.astype(np.int32), ends)
-        table = csr_array(parts, shape=(len(found), math.prod(_drawn(shape, classes))))
+        table = csr_array(parts, shape=(len(counted), math.prod(_drawn(shape, classes))))
         return cls._of(table, tuple(shape), classes)
 
     @classmethod
@@ -304,8 +304,7 @@ class Fleet:
         pooled = np.zeros(allowed.shape, dtype=np.int64)
         for some in self.chunks():
             counts = some.reshape(-1, *allowed.shape) * allowed.astype(np.int64)
-            seen = np.maximum(counts.sum(axis=2, keepdims=True), clip)
-            pooled += (counts * clip // seen).sum(axis=0)
+            pooled += (counts * clip // np.maximum(counts.sum(axis=2, keepdims=True), clip)).sum(axis=0)
         seen_from = pooled.sum(axis=1, keepdims=True)
         uniform = allowed / allowed.sum(axis=1, keepdims=True)
         default = np.where(seen_from > 0, pooled / np.maximum(seen_from, 1), uniform)
@@ -339,8 +338,8 @@ def cells_of(records: ArrayLike, index: int, shape: tuple[int, ...], classes: In
     bad = np.argwhere((rows < 0) | (rows >= np.array(shape)))
     if len(bad):
         row, axis = map(int, bad[0])
-        found = f"record {row} of participant {index} has {int(rows[row, axis])} in column {axis}"
-        raise ValueError(f"{found}, but the shape {shape} allows 0 … {shape[axis] - 1} there.")
+        fault = f"record {row} of participant {index} has {int(rows[row, axis])} in column {axis}"
+        raise ValueError(f"{fault}, but the shape {shape} allows 0 … {shape[axis] - 1} there.")
     columns = list(rows.astype(np.int64).T)
     if classes is not None:
         columns = [classes[tuple(columns[:-2])], *columns[-2:]]

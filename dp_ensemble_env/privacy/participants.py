@@ -97,8 +97,7 @@ def _at_step(series: Any, seconds: int) -> tuple[NDArray[np.datetime64], FloatAr
     late = int(series.times[0].astype("datetime64[s]").astype(np.int64) % seconds) // own
     kw = np.concatenate([np.full(late, np.nan), series.kw, np.full(-(late + len(series.kw)) % many, np.nan)])
     start = series.times[0] - np.timedelta64(late * own, "s")
-    times = start + np.arange(len(kw) // many) * np.timedelta64(seconds, "s")
-    return times, kw.reshape(-1, many).mean(axis=1)
+    return start + np.arange(len(kw) // many) * np.timedelta64(seconds, "s"), kw.reshape(-1, many).mean(axis=1)
 
 
 def _split(
@@ -268,8 +267,8 @@ def classes_of(model: EnsembleModel) -> IntArray | None:
     flat = model.default.reshape(int(np.prod(lead)), -1)
     if model.guess is not None:
         flat = np.concatenate([flat, model.guess.reshape(len(flat), -1)], axis=1)
-    _, first, found = np.unique(flat, axis=0, return_index=True, return_inverse=True)
-    kinds: IntArray = np.argsort(np.argsort(first))[found.ravel()].reshape(lead)
+    _, first, inverse = np.unique(flat, axis=0, return_index=True, return_inverse=True)
+    kinds: IntArray = np.argsort(np.argsort(first))[inverse.ravel()].reshape(lead)
     return None if len(first) == len(flat) else kinds
 
 

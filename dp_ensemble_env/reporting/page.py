@@ -187,7 +187,7 @@ class Page:
             self._terms.add(term)
             return new
 
-        kept = re.sub(r"(?<=[\d%]) %|(?<=\b[kεδ]) = ", lambda found: found[0].replace(" ", "\u00a0"), text)
+        kept = re.sub(r"(?<=[\d%]) %|(?<=\b[kεδ]) = ", lambda match: match[0].replace(" ", "\u00a0"), text)
         pieces = html.escape(kept).split("`")
         return "".join(f"<code>{p}</code>" if i % 2 else link_terms(p, wanted) for i, p in enumerate(pieces))
 
@@ -222,11 +222,11 @@ def _cell(cell: str | Cell, label: str, left: bool) -> str:
 def versions() -> dict[str, str]:
     """Return the versions of Python, of this package and of the installed libraries, and the machine's kind."""
     machine = f"{platform.system()} {platform.machine()}"
-    found = {"python": platform.python_version(), "machine": machine, "dp_ensemble_env": __version__}
+    installed = {"python": platform.python_version(), "machine": machine, "dp_ensemble_env": __version__}
     for name in _PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            installed[name] = metadata.version(name)
+    return installed
 
 
 # ------------------------------------------------------------------ words of the glossary

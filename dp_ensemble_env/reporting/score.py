@@ -152,8 +152,7 @@ def tenths(model: EnsembleModel, policy: Any) -> Tenths:
     order = np.argsort(-free.ravel(), kind="stable")
     ends = np.concatenate([[0.0], np.cumsum(weights[order])])
     low, high = np.arange(10)[:, None] / 10 * ends[-1], np.arange(1, 11)[:, None] / 10 * ends[-1]
-    part = np.clip(np.minimum(high, ends[1:]) - np.maximum(low, ends[:-1]), 0.0, None)
-    kwh = model.loads * part
+    kwh = model.loads * np.clip(np.minimum(high, ends[1:]) - np.maximum(low, ends[:-1]), 0.0, None)
     return Tenths(kwh @ free.ravel()[order], kwh @ (free - use).ravel()[order], kwh @ paid.ravel()[order])
 
 

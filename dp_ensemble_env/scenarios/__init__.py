@@ -108,17 +108,17 @@ def register(
 
 def card(name: str) -> Card:
     """Return the card of a scenario, with the records of this version."""
-    found = _REGISTRY[name].card
+    entry = _REGISTRY[name].card
     probes = _content(RECORD).get(name)
-    if found.probes is None and probes is not None and probes["version"] == found.version:
-        found = replace(found, probes=probes)
-    return found
+    if entry.probes is None and probes is not None and probes["version"] == entry.version:
+        entry = replace(entry, probes=probes)
+    return entry
 
 
 def listing(name: str) -> dict[str, Any]:
     """Return a scenario's record for the list, ``"tests"`` and ``"ppo"``; empty if there is none."""
-    found: dict[str, Any] = _content(LISTING).get(name, {})
-    return found
+    entry: dict[str, Any] = _content(LISTING).get(name, {})
+    return entry
 
 
 @lru_cache(maxsize=2)

@@ -23,8 +23,7 @@ STAY, DECAY = 10.0, 0.9
 
 def streams(name: str, seed: int) -> tuple[np.random.Generator, np.random.Generator]:
     """Return one stream for what is public in an instance of a scenario, and one for what is private."""
-    root = np.random.SeedSequence([check_count(seed, "seed", 0), zlib.crc32(name.encode())])
-    public, private = root.spawn(2)
+    public, private = np.random.SeedSequence([check_count(seed, "seed", 0), zlib.crc32(name.encode())]).spawn(2)
     return np.random.default_rng(public), np.random.default_rng(private)
 
 

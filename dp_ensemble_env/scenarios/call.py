@@ -48,8 +48,7 @@ def call(seed: int = 0, *, discomfort_penalty: float = 6.0, **overrides: Any) ->
 
 def calls(chance: float, end_of_rest: float) -> Context:
     """Return the contexts of a call: a quiet step is followed by a notice with probability `chance`."""
-    c = len(CONTEXTS)
-    transition = np.diag(np.ones(c - 1), 1)
+    transition = np.diag(np.ones(len(CONTEXTS) - 1), 1)
     transition[0, :2] = 1.0 - chance, chance
     transition[-1, [0, -1]] = end_of_rest, 1.0 - end_of_rest
     return Context(transition, CONTEXTS, [0])

@@ -69,8 +69,7 @@ def campus_building(seed: int = 0) -> CampusYear:
     days = 365
     times = np.datetime64(f"{YEAR}-01-01T00:00", "s") + np.arange(days * STEPS_PER_DAY) * np.timedelta64(900, "s")
     hour = (np.arange(times.size) % STEPS_PER_DAY) / 4.0
-    dates = times[::STEPS_PER_DAY].astype("datetime64[D]")
-    working = day_type(dates, HOLIDAYS) == 0
+    working = day_type(times[::STEPS_PER_DAY].astype("datetime64[D]"), HOLIDAYS) == 0
     temperature = _temperature(weather, days)
     occupancy = _occupancy(people, working, hour)
     fans = np.where(_fans_running(machines, working, hour), 1.0, 0.25)
@@ -202,8 +201,7 @@ def _occupancy(rng: np.random.Generator, working: NDArray[np.bool_], hour: Float
     level = np.where(working, 1.0, 0.35) * (1.0 + 0.06 * rng.standard_normal(days))
     opens, closes, level = np.repeat((opens, closes, level), STEPS_PER_DAY, axis=1)
     shape = 1.0 / (1.0 + np.exp(-(hour - opens) / 0.6)) / (1.0 + np.exp((hour - closes) / 1.2))
-    lunch = 1.0 - 0.08 * np.exp(-0.5 * ((hour - 12.6) / 0.6) ** 2)
-    return np.asarray(level * shape * lunch)
+    return np.asarray(level * shape * (1.0 - 0.08 * np.exp(-0.5 * ((hour - 12.6) / 0.6) ** 2)))
 
 
 def _fans_running(rng: np.random.Generator, working: NDArray[np.bool_], hour: FloatArray) -> NDArray[np.bool_]:

@@ -111,8 +111,7 @@ def _up(belief: float, quality: float) -> float:
 
 def counter(most: int) -> tuple[list[list[int]], int]:
     """Return a memory that counts *comes* less *misses* between -most and most, and begins anew after the event."""
-    rows = [[max(h - 1, 0), min(h + 1, 2 * most), h, most, most] for h in range(2 * most + 1)]
-    return rows, most
+    return [[max(h - 1, 0), min(h + 1, 2 * most), h, most, most] for h in range(2 * most + 1)], most
 
 
 SCENARIO = Scenario(

@@ -141,8 +141,7 @@ def metered_day(
     skipped = tuple(reasons)
     line = event.timeline()
     horizon = len(line.times) - 1
-    after = int(AFTERWARDS // step)
-    times = np.append(line.times, line.times[-1] + step * np.arange(1, after + 1))
+    times = np.append(line.times, line.times[-1] + step * np.arange(1, int(AFTERWARDS // step) + 1))
     season, measured = settings.season, settings.measured
     path = day_path(stamps, kw, step, times, exclude=skipped, season=season, temperature=temperature, measured=measured)
     if measured and not path.measured:
@@ -227,8 +226,7 @@ def choose_penalty(day: MeteredDay, settings: DaySettings) -> tuple[float, str]:
     elif settings.penalty_per_kw is not None:
         penalty, source = float(settings.penalty_per_kw) * usual, "as stated"
     else:
-        room = REACHABLE * max(1.0 - day.floor_kw / usual, 0.0)
-        share = min(settings.response, room)
+        share = min(settings.response, REACHABLE * max(1.0 - day.floor_kw / usual, 0.0))
         if share < 0.005:  # the day begins at the floor: hardly anything may be moved, whatever the penalty
             penalty, source = usual, "set to $1 per kW, because the load is at its floor all day"
         else:

@@ -144,20 +144,20 @@ class ProblemSettings(ForecastSettings, MeterSettings, EventSettings, ModelSetti
     def identity(self) -> dict[str, Any]:
         """Return what decides the model: what was set, and the content of the file instead of where it lies."""
         values = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
-        found = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        content = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
         if self.meter is not None:
-            found.pop("meter")
-            found["sha256"] = file_digest(self.meter)
+            content.pop("meter")
+            content["sha256"] = file_digest(self.meter)
         else:
-            found["scenario"] = self.scenario
-        return found
+            content["scenario"] = self.scenario
+        return content
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings for JSON, with the digest of the meter file."""
-        found = {"sha256": None if self.meter is None else file_digest(self.meter), **asdict(self)}
+        settings = {"sha256": None if self.meter is None else file_digest(self.meter), **asdict(self)}
         if self.meter is not None:
-            found["meter"] = str(resolved(self.meter))
-        return found
+            settings["meter"] = str(resolved(self.meter))
+        return settings
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> ProblemSettings:

@@ -64,8 +64,7 @@ def synthetic_regimes(persistence: Any, to_surplus: float, across: float) -> Con
     """Return the price regimes: each lasts with its `persistence`, and most changes pass through the normal one."""
     stay = np.asarray(persistence)
     turn = np.array([[0.0, 1.0 - across, across], [to_surplus, 0.0, 1.0 - to_surplus], [across, 1.0 - across, 0.0]])
-    transition = np.diag(stay) + (1.0 - stay)[:, None] * turn
-    return usual_context(transition, REGIMES)
+    return usual_context(np.diag(stay) + (1.0 - stay)[:, None] * turn, REGIMES)
 
 
 def british_regimes() -> Context:

@@ -68,8 +68,7 @@ class Habits:
 
     def _hazard(self, hours: float) -> FloatArray:
         """Probability that a spell ends in the half hour that begins at each age, given that it lasted so long."""
-        edges = (np.arange(MEMORY + 1) * STEP_HOURS - hours) / self.deviation
-        left = ndtr(-edges)
+        left = ndtr(-((np.arange(MEMORY + 1) * STEP_HOURS - hours) / self.deviation))
         with np.errstate(invalid="ignore", divide="ignore"):
             ends = np.where(left[:-1] > 1e-12, (left[:-1] - left[1:]) / left[:-1], 1.0)
         return np.clip(ends, RARE, 1.0 - RARE)

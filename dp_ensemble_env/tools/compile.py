@@ -39,17 +39,17 @@ class _Cache(FunctionCache):  # type: ignore[misc]
     """Numba's cache of one function; errors become one warning."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        found = None
+        compiled = None
         try:
-            found = super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+            compiled = super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
         except Exception as error:
             _warn(error)
             with contextlib.suppress(Exception):
                 self.flush()  # type: ignore[no-untyped-call]  # a new index, so that damaged files are replaced
-        if found is None and "compiling" not in _shown and sys.stderr is not None and sys.stderr.isatty():
+        if compiled is None and "compiling" not in _shown and sys.stderr is not None and sys.stderr.isatty():
             _shown.add("compiling")
             print("dp_ensemble_env: compiling functions for their first use; this takes some seconds.", file=sys.stderr)
-        return found
+        return compiled
 
     def save_overload(self, sig: Any, data: Any) -> None:
         try:

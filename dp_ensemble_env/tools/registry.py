@@ -58,8 +58,8 @@ class Registry(Generic[T]):
         check_choice(name, self.kind, self.names())
         if name not in self._entries:
             module, _, attribute = self._places[name].partition(":")
-            found = getattr(importlib.import_module(module), attribute)
-            self._entries.setdefault(name, found[name] if isinstance(found, dict) else found)
+            value = getattr(importlib.import_module(module), attribute)
+            self._entries.setdefault(name, value[name] if isinstance(value, dict) else value)
         return self._entries[name]
 
     def register(self, name: str, entry: T, *, replace: bool = False) -> None:

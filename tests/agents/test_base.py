@@ -61,8 +61,7 @@ def test_one_registry_of_plans_and_learners(campus):
 def test_environments_inside_wrappers_are_read_and_others_refused(campus):
     wrapped = gymnasium.wrappers.FlattenObservation(EnsembleEnv(campus))
     assert core_env(wrapped) is wrapped.unwrapped
-    separate = gymnasium.vector.SyncVectorEnv([lambda: EnsembleEnv(campus)] * 2)
-    assert isinstance(core_env(separate), EnsembleEnv)
+    assert isinstance(core_env(gymnasium.vector.SyncVectorEnv([lambda: EnsembleEnv(campus)] * 2)), EnsembleEnv)
     with pytest.raises(ValueError, match="dp_ensemble environments"):
         make_agent("uncontrolled", gymnasium.make("CartPole-v1"))
 

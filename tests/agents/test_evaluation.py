@@ -46,8 +46,7 @@ def test_a_schedule_is_scored_exactly_as_it_is_played(kind: str, mode: str) -> N
             assert not exact.exact and exact.episodes == 2000  # the loads notice each other
             continue
         assert exact.exact and (exact.score_error, exact.episodes) == (0.0, 0)
-        tolerance = 1e-3 if played.exact else 5 * played.score_error + 1e-3
-        assert abs(exact.score - played.score) < tolerance
+        assert abs(exact.score - played.score) < (1e-3 if played.exact else 5 * played.score_error + 1e-3)
         if played.exact:
             assert exact.mean_return == pytest.approx(played.mean_return, rel=1e-5, abs=1e-5)
             assert exact.discomfort == pytest.approx(played.discomfort, rel=1e-4, abs=1e-5)

@@ -54,8 +54,7 @@ def test_score_three_ways(campus, name):
     outcome, exact = evaluate(agent, env), event_outcome(campus, agent.policy)
     assert outcome.exact and outcome.score == pytest.approx(exact.score, abs=1e-9)
     if name in ("taylor", "digamma", "average-exact"):
-        cost = campus.initial @ cost_of_privacy(campus, 400.0, name)[0]
-        assert outcome.gap == pytest.approx(cost, abs=0.02)
+        assert outcome.gap == pytest.approx(campus.initial @ cost_of_privacy(campus, 400.0, name)[0], abs=0.02)
     returns = np.array([rollout(env, agent, state=state) for state in range(campus.n_states)])
     idle, best = reference_returns(campus)
     assert (returns <= best + 1e-3).all() and (returns > idle).all()

@@ -71,8 +71,7 @@ def test_cosines_hold_all_tilts_slowest_first(m):
     for j in range(m):
         wave = np.cos(np.pi * j * levels)
         np.testing.assert_allclose(waves[j], 0.5 * np.sqrt(m) * wave / np.linalg.norm(wave), atol=1e-12)
-    tilts = np.random.default_rng(0).choice([-0.5, 0.5], (50, m))
-    weights = np.linalg.solve(waves.T, tilts.T).T
+    weights = np.linalg.solve(waves.T, np.random.default_rng(0).choice([-0.5, 0.5], (50, m)).T).T
     assert np.abs(weights).max() <= 1 + 1e-9  # tilts whose root mean square is 1/2 need none beyond the box
     np.testing.assert_allclose(waves[:3], actions.cosine_waves(3, m), atol=1e-12)
 

@@ -108,5 +108,4 @@ TREES = st.recursive(
 @given(tree=TREES)
 def test_nested_structures_come_back_as_they_were(tree):
     arrays = {}
-    packed = json.loads(json.dumps(pack({"tree": tree}, arrays)))
-    assert same(unpack(packed, arrays)["tree"], tree)
+    assert same(unpack(json.loads(json.dumps(pack({"tree": tree}, arrays))), arrays)["tree"], tree)

@@ -42,8 +42,7 @@ def test_excluded_and_incomplete_days_are_passed_over():
 
 def test_weekend_events_look_at_the_same_day_of_the_week():
     times, kw = meter(90, start="2018-04-28")  # a Saturday
-    rule = BaselineRule(days=3, best=1)
-    baseline = find_baseline(times, kw, DemandResponseEvent(date="2018-07-14"), rule)
+    baseline = find_baseline(times, kw, DemandResponseEvent(date="2018-07-14"), BaselineRule(days=3, best=1))
     assert_allclose(baseline.kw, (np.datetime64("2018-07-07") - np.datetime64("2018-04-28")).astype(int))
 
 

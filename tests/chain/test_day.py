@@ -16,8 +16,7 @@ TIMES = DATE.astype("datetime64[s]") + np.arange(10, 16) * HOUR  # decisions fro
 def office(days=60, seed=0, level=8.0, noise=2.0, last=DATE):
     """Hours of an office whose whole day is shifted by a level of its own; returns stamps, kW and the shifts."""
     rng = np.random.default_rng(seed)
-    first = last - np.timedelta64(days - 1, "D")
-    stamps = first.astype("datetime64[s]") + np.arange(24 * days) * HOUR
+    stamps = (last - np.timedelta64(days - 1, "D")).astype("datetime64[s]") + np.arange(24 * days) * HOUR
     hour = np.arange(24 * days) % 24
     shift = rng.normal(0.0, level, days)
     shape = 100.0 + 60.0 * np.exp(-0.5 * ((hour - 13) / 3.5) ** 2)
@@ -55,8 +54,7 @@ def test_the_path_begins_at_the_measured_load_and_follows_a_shifted_day():
 def test_nothing_from_the_notice_on_is_looked_at():
     stamps, kw, _ = office(last=DATE + np.timedelta64(9, "D"))
     path = day_path(stamps, kw, HOUR, TIMES)
-    changed = np.where(stamps >= TIMES[0], 1e4, kw)
-    other = day_path(stamps, changed, HOUR, TIMES)
+    other = day_path(stamps, np.where(stamps >= TIMES[0], 1e4, kw), HOUR, TIMES)
     for name in ("kw", "carry", "spread"):
         np.testing.assert_array_equal(getattr(path, name), getattr(other, name))
     earlier = np.where(stamps == TIMES[0] - HOUR, kw + 5.0, kw)
@@ -76,13 +74,11 @@ def test_temperature_tells_a_hot_day_from_a_mild_one():
     gains = []
     for seed in range(5):
         stamps, kw, shift = office(seed=seed, level=0.0)
-        rng = np.random.default_rng(100 + seed)
-        warmth = rng.normal(25.0, 4.0, len(shift))
+        warmth = np.random.default_rng(100 + seed).normal(25.0, 4.0, len(shift))
         afternoon = (stamps - stamps.astype("datetime64[D]")) // HOUR >= 10  # the morning does not tell
         kw = kw + 3.0 * np.where(afternoon, np.repeat(warmth - 25.0, 24), 0.0)
         today = kw[np.isin(stamps, TIMES - HOUR)]
-        degrees = stamps, np.repeat(warmth, 24)
-        with_it = day_path(stamps, kw, HOUR, TIMES, temperature=degrees)
+        with_it = day_path(stamps, kw, HOUR, TIMES, temperature=(stamps, np.repeat(warmth, 24)))
         without = day_path(stamps, kw, HOUR, TIMES)
         gains.append([np.abs(path.kw - today)[1:].mean() for path in (with_it, without)])
     known, unknown = np.mean(gains, axis=0)
@@ -97,7 +93,6 @@ def test_rows_are_normal_laws_with_exact_means_even_at_the_ends():
     np.testing.assert_allclose(rows.sum(axis=1), 1.0)
     np.testing.assert_allclose(rows @ levels, mean, atol=2e-3)
     inner = rows[1:3]
-    variance = inner @ levels**2 - (inner @ levels) ** 2
-    np.testing.assert_allclose(variance, 36.0, rtol=1e-2)
+    np.testing.assert_allclose(inner @ levels**2 - (inner @ levels) ** 2, 36.0, rtol=1e-2)
     wanted = np.exp(-0.5 * ((levels - 50.3) / 6.0) ** 2)
     np.testing.assert_allclose(rows[2], wanted / wanted.sum(), atol=1e-5)

@@ -23,8 +23,7 @@ def run(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
 
     def call(*words):
-        status = main(["privacy", *map(str, words)])
-        return status, *capsys.readouterr()
+        return main(["privacy", *map(str, words)]), *capsys.readouterr()
 
     return call
 
@@ -52,8 +51,7 @@ def test_calibrate(run):
 
 def test_release_draws_from_the_system_and_books_first(run, tmp_path, campus):
     out_file, ledger_file = tmp_path / "private.json", tmp_path / "ledger.jsonl"
-    plan = DirichletMechanism(23, 0.07).event(campus.default)
-    budget = 1.05 * PrivacyLedger().record(plan, 0.03).spent(1e-6)
+    budget = 1.05 * PrivacyLedger().record(DirichletMechanism(23, 0.07).event(campus.default), 0.03).spent(1e-6)
     words = ["release", "--privacy", "dirichlet:k=23,floor=0.07", "--ledger", ledger_file, "--budget", budget, 1e-6]
     status, out, _ = run(*words, "--output", out_file)
     assert status == 0 and "seed" not in out

@@ -66,8 +66,7 @@ def test_costs_of_samples_by_their_definition(varying):
         exact = evaluate_policy(noisy.policy, model.default, scaled, 1.0) + best.log_desirability
         divergence = rel_entr(noisy.policy, model.default).sum(axis=-1)
         ahead = np.einsum("tba,ta->tb", noisy.policy, -noisy.log_desirability[1:])
-        paper = -scaled[:-1] + divergence + ahead + best.log_desirability[:-1]
-        ones.append([exact[:-1], paper])
+        ones.append([exact[:-1], -scaled[:-1] + divergence + ahead + best.log_desirability[:-1]])
     assert_allclose(sums, np.sum(ones, axis=0), rtol=1e-8, atol=1e-10)
     assert_allclose(squares, np.sum(np.square(ones), axis=0), rtol=1e-8, atol=1e-10)
     assert np.abs(sums).min() > 1e-6
@@ -144,9 +143,7 @@ def test_the_average_of_contexts_and_times_uses_each_in_its_place():
 @pytest.mark.parametrize("k", [1e-200, 1e-3, 0.3, 2.0, 200.0])
 def test_rows_of_two_by_the_hypergeometric_function(k):
     """E[x / (x + (1 - x) z)] of a Beta variate x is Euler's integral, here with 30 digits."""
-    log_z = np.array([[0.9, -0.8]])
-    kernel = LogKernel.from_dense(np.log([[0.3, 0.7], [0.5, 0.5]]))
-    found = average_exact(kernel, log_z, k)[0]
+    found = average_exact(LogKernel.from_dense(np.log([[0.3, 0.7], [0.5, 0.5]])), np.array([[0.9, -0.8]]), k)[0]
     with mpmath.workdps(30):
         for row, p in enumerate((0.3, 0.5)):
             a, z = mpmath.mpf(k) * mpmath.mpf(p), mpmath.exp(mpmath.mpf(-1.7))
@@ -157,8 +154,7 @@ def test_rows_of_two_by_the_hypergeometric_function(k):
 
 def test_what_is_impossible_does_not_count_in_the_integral_however_desirable():
     """At the second time one successor is impossible, thousands of nats above or below the others."""
-    default = np.array([[[0.3, 0.3, 0.4]], [[0.3, 0.7, 0.0]]]).repeat(3, axis=1)
-    kernel = LogKernel.of_contexts(default)
+    kernel = LogKernel.of_contexts(np.array([[[0.3, 0.3, 0.4]], [[0.3, 0.7, 0.0]]]).repeat(3, axis=1))
     pair = LogKernel.from_dense(np.log([[0.3, 0.7], [0.3, 0.7]]))
     expected = average_exact(pair, np.array([[0.0, -1.0]]), 3.0)[0, :2]
     for far in (3000.0, -3000.0):

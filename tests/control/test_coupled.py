@@ -133,8 +133,7 @@ def test_a_cap_that_cannot_be_kept_is_refused_with_time_and_amount():
     with pytest.raises(ValueError, match=r"hard cap of -?[\d.]+ kW per load at time 2: .* kW too much"):
         solve_coupled(model.override(coupling=Coupling.limit(level)))
     level[2] = least[2] + 0.02  # just within reach
-    solution = solve_coupled(model.override(coupling=Coupling.limit(level)))
-    assert least[2] < solution.power_kw[2] <= level[2]
+    assert least[2] < solve_coupled(model.override(coupling=Coupling.limit(level))).power_kw[2] <= level[2]
 
 
 # ------------------------------------------------------------------ a coupling on a tree of contexts
@@ -171,8 +170,7 @@ def test_the_dual_on_a_tree_finds_the_optimum_of_the_flows(kind):
 def test_returns_on_a_tree_are_those_of_all_its_paths(kind):
     """Power and cost along every path by plain loops, for random tilts; and the gradient by differences."""
     model = tree_model(TREE[kind])
-    rng = np.random.default_rng(3)
-    tilts = rng.normal(size=(HORIZON, 7, 3))
+    tilts = np.random.default_rng(3).normal(size=(HORIZON, 7, 3))
     policy = tilted_policy(model, tilts)
     _, nature, _, utility = model.tables()
     total = 0.0

@@ -80,8 +80,7 @@ def test_sites_have_time_zones_of_their_own(tmp_path):
     east, west = participants(settings).used
     assert east.series.times[0] - west.series.times[0] == np.timedelta64(3600, "s")
     days = {one.name: metered_day(one.series, one.event, one.settings.day_settings()) for one in (east, west)}
-    zones = {one.name: one.settings.timezone for one in (east, west)}
-    events = openadr(make_plan(days), zones=zones)["events"]
+    events = openadr(make_plan(days), zones={one.name: one.settings.timezone for one in (east, west)})["events"]
     starts = [event["intervalPeriod"]["start"] for event in events]
     assert starts == ["2018-07-16T11:00:00-04:00", "2018-07-16T11:00:00-05:00"]
     (tmp_path / "sites.csv").write_text("boston\n")
@@ -94,8 +93,7 @@ def test_a_dead_meter_and_a_new_customer_are_left_out_and_the_others_go_on(tmp_p
     cells = [str(v) if t >= np.datetime64("2018-07-12") else "" for t, v in zip(HOURS, new, strict=True)]
     path = write(tmp_path / "fleet.csv", {"good_kW": load(0), "dead_kW": dead, "new_kW": cells})
     settings = ProblemSettings(meter=str(path), date="2018-07-16")
-    known = participants(settings)
-    assert "100 % of the 14 days" in known.refused["dead_kW"]
+    assert "100 % of the 14 days" in participants(settings).refused["dead_kW"]
     assert main(["plan", "--meter", str(path), "--date", "2018-7-16", "--output", str(tmp_path / "plan")]) == 0
     shown = capsys.readouterr()
     assert "note: new_kW is left out: " in shown.err and "note: dead_kW is left out: it shows zero" in shown.err

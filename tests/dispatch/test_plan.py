@@ -34,8 +34,7 @@ def test_one_shed_is_held_from_start_to_end(days, plan):
         shed = (course.forecast - course.setpoint) / day.model.loads
         assert (shed[~course.in_event] == 0).all()
         inside, room = shed[course.in_event], (day.path.kw - day.floor_kw)[course.in_event]
-        at_floor = np.isclose(inside, np.maximum(room, 0.0))
-        assert (at_floor | (inside >= 0.9 * inside.max())).all()
+        assert (np.isclose(inside, np.maximum(room, 0.0)) | (inside >= 0.9 * inside.max())).all()
     # Half of the intervals near the floor: the others carry what those cannot.
     np.testing.assert_allclose(hold(np.array([1.0, 9.0, 9.0, -3.0]), 11.0), [1.0, 5.0, 5.0, 0.0])
     np.testing.assert_allclose(hold(np.array([1.0, 2.0]), 9.0), [1.0, 2.0])

@@ -27,8 +27,7 @@ def bank(fleet):
 def test_settlement_by_hand(bank):
     _, series, event, own = bank
     settled = settle("bank", series, event, own.day_settings(), CSRP, planned=np.full(4, 150.0))
-    day = series.times.astype("datetime64[D]") == np.datetime64("2018-08-15")
-    metered = series.kw[day][11:15]
+    metered = series.kw[series.times.astype("datetime64[D]") == np.datetime64("2018-08-15")][11:15]
     np.testing.assert_allclose(settled.metered, metered)
     inside = event.timeline().in_event
     for against, how in (("baseline", "none"), ("adjusted", "weather")):

@@ -35,9 +35,7 @@ def at(basis: np.ndarray, t: int, w: int) -> np.ndarray:
     """The basis (d, m) in force, by hand."""
     if basis.ndim == 2:
         return basis
-    if basis.ndim == 3:
-        return basis[t]
-    return basis[t if len(basis) > 1 else 0, w]
+    return basis[t] if basis.ndim == 3 else basis[t if len(basis) > 1 else 0, w]
 
 
 @pytest.mark.parametrize("population", ["mean-field", "single", 9])

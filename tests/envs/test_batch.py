@@ -56,9 +56,7 @@ def test_staggered_episodes_play_the_releases_of_their_numbers() -> None:
             for matrix, number in zip(played(envs), episode, strict=True):
                 np.testing.assert_array_equal(matrix, releases[number])
             assert any(envs.model.default is matrix for matrix in played(envs))
-            start = np.eye(6)[2]
-            best = envs._batch.row.optimum[0] @ start
-            assert envs.optimal_return(2) == pytest.approx(best, rel=1e-12)
+            assert envs.optimal_return(2) == pytest.approx(envs._batch.row.optimum[0] @ np.eye(6)[2], rel=1e-12)
             np.testing.assert_array_equal(envs._batch.row.model.default, envs.release.matrix)
         assert len(envs._batch.rows) <= 5
 

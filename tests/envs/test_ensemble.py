@@ -130,8 +130,7 @@ def test_seeds_fix_the_episode(campus: EnsembleModel) -> None:
 def test_actions_outside_the_box_are_clipped_with_one_warning(population: str | int, mode: str) -> None:
     env, twin = twins(general_model("everything"), population, mode)
     shape, low = env.action_space.shape, float(env.action_space.low.flat[0])
-    rng = np.random.default_rng(0)
-    edge = np.where(rng.random(shape) < 0.5, low, 1.0)
+    edge = np.where(np.random.default_rng(0).random(shape) < 0.5, low, 1.0)
     rounding = edge + np.where(edge == 1.0, EDGE - 1, 1 - EDGE)
     same(env.step(rounding), twin.step(edge))  # rounding is put on the edge, silently
     with pytest.warns(UserWarning, match=rf"actions lie in \[{low:g}, 1\]; those outside are clipped") as caught:
@@ -277,8 +276,7 @@ def test_what_is_hidden_of_the_context_is_hidden_everywhere(name, population):
 
 
 def test_a_model_that_hides_its_shares_hides_them_in_infos_too():
-    env = EnsembleEnv(front(0), infos="all")
-    observation, info = env.reset(seed=0)
+    observation, info = EnsembleEnv(front(0), infos="all").reset(seed=0)
     assert not any(shares.any() for shares in (info["occupancy"], info["default_occupancy"], observation[:13]))
     vector = EnsembleVectorEnv(2, front(0), autoreset_mode="Disabled")
     for options in (None, {"reset_mask": np.array([True, False])}):

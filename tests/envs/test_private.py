@@ -47,8 +47,7 @@ def test_a_seed_fixes_the_release_which_no_reset_draws_again(campus: EnsembleMod
         one.reset(seed=seed)
         assert one.release.matrix is matrix
     assert one.ledger.releases == 1
-    other = TiltEnv(campus, privacy=SPEC, release_seed=1)
-    assert np.abs(other.release.matrix - matrix).max() > 0.01
+    assert np.abs(TiltEnv(campus, privacy=SPEC, release_seed=1).release.matrix - matrix).max() > 0.01
     true = TiltEnv(campus)
     assert true.release is None and true.model is campus and "none" in true._batch.behaviour.line()
     assert true.ledger.spent(1e-6) == math.inf and true.ledger.releases == 0
@@ -198,8 +197,7 @@ def test_a_refusal_among_several_releases_leaves_the_model_in_force() -> None:
     model, one = budget_model(), PrivacyLedger()
     TiltEnv(model, privacy=SPEC, ledger=one)
     event = next(iter(one.charges))
-    three = PrivacyLedger().record(event, times=3).spent(1e-3)
-    ledger = PrivacyLedger(budget=(three * (1 + 1e-9), 1e-3))
+    ledger = PrivacyLedger(budget=(PrivacyLedger().record(event, times=3).spent(1e-3) * (1 + 1e-9), 1e-3))
     settings = {"privacy": SPEC, "redraw": "episode", "ledger": ledger, "autoreset_mode": "DISABLED"}
     envs = TiltVectorEnv(3, model, **settings)
     envs.reset(seed=0)

@@ -59,8 +59,7 @@ def test_human_mode_shows_a_window() -> None:
     assert env.render() is None
     window = pygame.display.get_surface()
     assert window.get_size() == (WIDTH, HEIGHT)
-    shown = np.transpose(pygame.surfarray.array3d(window), (1, 0, 2))
-    assert len(pixels(shown, BLUE)) > 50
+    assert len(pixels(np.transpose(pygame.surfarray.array3d(window), (1, 0, 2)), BLUE)) > 50
     env.close()
     env.close()
     assert pygame.display.get_surface() is None

@@ -24,8 +24,7 @@ def play(env: TiltEnv, policy: np.ndarray, dtype: type = np.float64, **options: 
     env.reset(seed=0, options=options)
     total = 0.0
     for rows in policy:
-        now = rows if rows.ndim == 2 else rows[env.context]
-        total += env.step(env.encode_policy(now, dtype=dtype))[1]
+        total += env.step(env.encode_policy(rows if rows.ndim == 2 else rows[env.context], dtype=dtype))[1]
     return total
 
 
@@ -212,8 +211,7 @@ def test_each_episode_plays_the_tables_of_its_own_instance(population: str | int
     def episode(env: TiltEnv, seed: int) -> tuple[int, list]:
         env.action_space.seed(seed)
         first = env.reset(seed=seed)
-        found = [first, *(env.step(env.action_space.sample()) for _ in range(T))]
-        return first[1]["instance"], found
+        return first[1]["instance"], [first, *(env.step(env.action_space.sample()) for _ in range(T))]
 
     for seed in range(12):
         name, found = episode(env, seed)

@@ -65,8 +65,7 @@ def test_every_stage_of_a_private_release_holds_and_no_privacy_is_caught():
 
 def test_the_plan_gives_the_release_away():
     """So an attack on the plan is as strong as one on the release."""
-    fleet = attacks.make_fleets(CanarySettings())[0]
-    release = mechanism("gaussian:epsilon=4").release(fleet, rng=0)
+    release = mechanism("gaussian:epsilon=4").release(attacks.make_fleets(CanarySettings())[0], rng=0)
     matrix = attacks.plan_features(release.matrix)[:36].reshape(6, 6)
     np.testing.assert_allclose(matrix, release.matrix, atol=1e-10)
 

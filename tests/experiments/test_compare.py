@@ -31,8 +31,7 @@ def constant(env, seed, steps=None):
 def cells(*words: str):
     files, rest = imported(list(words))
     asked = parse(Compare, rest, "dp-ensemble compare")
-    brought = Brought.read(files) if files else None
-    return asked.grid.cells(asked.sets(), brought)[0]
+    return asked.grid.cells(asked.sets(), Brought.read(files) if files else None)[0]
 
 
 def lines(folder: Path, name: str = "results.csv"):

@@ -43,7 +43,6 @@ def test_page_is_small_and_has_its_files_beside_it(rows, tmp_path, monkeypatch, 
     assert demo.main() == 0
     printed = " ".join(capsys.readouterr().out.split())
     page = tmp_path / "demo.html"
-    text = page.read_text(encoding="utf-8")
-    assert page.stat().st_size < 300_000 and text.count("<figure") == 2
+    assert page.stat().st_size < 300_000 and page.read_text(encoding="utf-8").count("<figure") == 2
     assert printed.endswith(" ".join(demo.sentences(rows, 7.61)))
     assert (tmp_path / "release.card.md").exists() and (tmp_path / "results.json").exists()

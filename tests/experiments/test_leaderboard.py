@@ -120,8 +120,7 @@ def test_a_submission_is_one_file_on_both_tracks_and_needs_consent(short, tmp_pa
     alone = runner.evaluate(agent, env).score
     release = found[PRIVATE, "a release"]
     assert release.scores[0] == pytest.approx(alone, abs=4 * release.deployed[0].score_error + 1e-6)
-    again = runner.compute(release.cell, Supplies(apart={"mine": file.read_text()}))
-    assert again.digest == release.digest
+    assert runner.compute(release.cell, Supplies(apart={"mine": file.read_text()})).digest == release.digest
     for text, words in (("(", "cannot be imported"),
                         ("def predict(*seen):\n    raise RuntimeError('broken')\n", "broken"),
                         ("import os\nos._exit(7)", "ended with status 7")):  # fmt: skip

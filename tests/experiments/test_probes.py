@@ -82,8 +82,7 @@ def test_open_loop_and_constants_are_those_of_brute_force():
 # ------------------------------------------------------------------ the other probes
 @pytest.mark.parametrize("name", ["signals", "price", "tilt"])
 def test_no_action_beats_its_ceiling(name):
-    model = two_by_two(default=[[0.7, 0.3], [0.4, 0.6]])
-    prober = Prober(model)
+    prober = Prober(two_by_two(default=[[0.7, 0.3], [0.4, 0.6]]))
     mode, rng = prober.mode(name), np.random.default_rng(0)
     assert mode.constant <= mode.by_context <= mode.ceiling <= 100 + 1e-9
     for numbers in rng.uniform(-1, 1, (200, 2, 2, prober._size(name))):

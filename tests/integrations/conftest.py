@@ -50,8 +50,7 @@ def shell_commands() -> Callable[[str], list[str]]:
     """Return a function that lists the commands in the shell blocks of a documentation page."""
 
     def commands(name: str) -> list[str]:
-        text = (LIBRARIES / f"{name}.md").read_text()
-        blocks = re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)
+        blocks = re.findall(r"```bash\n(.*?)```", (LIBRARIES / f"{name}.md").read_text(), flags=re.DOTALL)
         lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
         return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
 

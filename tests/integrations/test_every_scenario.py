@@ -60,8 +60,7 @@ def _stable_baselines3(env_id: str) -> Iterator[Any]:
 
 
 def _torchrl(env_id: str) -> Iterator[Any]:
-    env = importlib.import_module("torchrl.envs").GymEnv(env_id)
-    rollout = env.rollout(2)
+    rollout = importlib.import_module("torchrl.envs").GymEnv(env_id).rollout(2)
     yield rollout["observation"]
     yield rollout["next", "observation"], rollout["next", "reward"]
 

@@ -246,8 +246,7 @@ VERDICTS = ("✓ reproduced", "≈ reproduced in shape", "∅ not reproducible",
 
 
 def test_claims_have_a_verdict_in_every_column(visit):
-    page = visit()
-    claims, facts = page.locator("table.stack").all()
+    claims, facts = visit().locator("table.stack").all()
     assert claims.locator("th").all_inner_texts()[1:] == ["without data", "synthetic campus", "paper"]
     assert facts.locator("th").all_inner_texts()[1:] == ["synthetic campus", "paper"]
     for table, column, least in ((claims, 3, 20), (facts, 2, 8)):

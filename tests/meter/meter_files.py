@@ -62,8 +62,7 @@ def usage(values, start=NEW_YEAR, step=3600, clock=None, **about):
 
 def write_parquet(path, **columns):
     pyarrow = importlib.import_module("pyarrow")
-    parquet = importlib.import_module("pyarrow.parquet")
-    parquet.write_table(pyarrow.table(columns), path)
+    importlib.import_module("pyarrow.parquet").write_table(pyarrow.table(columns), path)
     return path
 
 

@@ -45,8 +45,7 @@ def test_a_register_that_ends_is_set_back_or_loses_rows(file):
     assert any("set back 1 time" in note for note in series.notes)
     lost = file(["time,register kWh", *lines[:10], *lines[13:]])
     assert np.flatnonzero(np.isnan(read_meter(lost).kw)).tolist() == [9, 10, 11, 12, 29]
-    spread = read_meter(lost, catch_up="keep")
-    np.testing.assert_allclose(spread.kw[9:13], energy[9:13].mean(), atol=2e-3)
+    np.testing.assert_allclose(read_meter(lost, catch_up="keep").kw[9:13], energy[9:13].mean(), atol=2e-3)
 
 
 @pytest.mark.parametrize("timezone", [None, "America/New_York"])
@@ -94,8 +93,7 @@ def test_a_lump_in_the_evening_is_known_by_the_hours_it_stands_for(file, stamp):
     path = file([f"{stamp},kWh", *np.delete(rows(times, values), lost)])
     series = read_meter(path, spikes="missing")
     assert np.nanmax(series.kw) == 20.0 and "catch-up" in {gap.reason for gap in series.gaps}
-    kept = read_meter(path, catch_up="keep")
-    assert np.nanmax(kept.kw) == pytest.approx(values[lost[-1] + 1])
+    assert np.nanmax(read_meter(path, catch_up="keep").kw) == pytest.approx(values[lost[-1] + 1])
 
 
 # Autumn ---------------------------------------------------------------------

@@ -12,8 +12,7 @@ from dp_ensemble_env.meter.origin import MOST
 
 
 def workbook(path, *sheets):
-    openpyxl = importlib.import_module("openpyxl")
-    book = openpyxl.Workbook()
+    book = importlib.import_module("openpyxl").Workbook()
     book.remove(book.active)
     for title, rows in sheets:
         sheet = book.create_sheet(title)

@@ -50,5 +50,4 @@ def test_days_of_23_and_25_hours_need_the_time_zone(file, refused):
         eve, morrow = np.datetime64(day) - 1, np.datetime64(day) + 1
         path = file([header, rows(eve, 24), rows(day, count), rows(morrow, 24)])
         refused(rf"line 3: {day} has {count} hours, so clocks changed; pass timezone=", path, unit="kWh")
-        series = read_meter(path, unit="kWh", timezone="America/New_York")
-        np.testing.assert_array_equal(series.kw[24:48], kw)
+        np.testing.assert_array_equal(read_meter(path, unit="kWh", timezone="America/New_York").kw[24:48], kw)

@@ -28,8 +28,7 @@ def test_nem12(file):
     assert meter_columns(path) == ["NEM1200001 E1"]
     # Adelaide is half an hour behind market time.
     assert read_meter(path, timezone="Australia/Adelaide").times[0] == at("2024-06-30T23:30")
-    headless = read_meter(file(nem12(("E1", "kWh", values, "A"))[1:]))
-    np.testing.assert_array_equal(headless.kw, series.kw)
+    np.testing.assert_array_equal(read_meter(file(nem12(("E1", "kWh", values, "A"))[1:])).kw, series.kw)
 
 
 def test_nem12_channels_and_nulls(file, refused):
@@ -39,10 +38,8 @@ def test_nem12_channels_and_nulls(file, refused):
     lines.insert(4, "400,3,48,A")
     path = file(lines)
     refused("several meters or channels .*'NEM1200001 E1' .*'NEM1200001 E2'", path)
-    series = read_meter(path, column="NEM1200001 E1")
-    assert np.flatnonzero(np.isnan(series.kw)).tolist() == [0, 1]
-    both = read_meter(path, column=["NEM1200001 E1", "NEM1200001 E2"])
-    np.testing.assert_array_equal(both.kw[2:4], [12, 16])
+    assert np.flatnonzero(np.isnan(read_meter(path, column="NEM1200001 E1").kw)).tolist() == [0, 1]
+    np.testing.assert_array_equal(read_meter(path, column=["NEM1200001 E1", "NEM1200001 E2"]).kw[2:4], [12, 16])
 
 
 @pytest.mark.parametrize(

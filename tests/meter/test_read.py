@@ -82,8 +82,7 @@ def test_repeats_that_say_the_same_are_kept_once_and_others_outside_autumn_are_c
     rows = hours("2024-07-01", [1, 2, 3])
     series = reads([1, 2, 3], [rows[0], *rows, rows[1]])
     assert "Dropped 2 repeated readings that said the same." in series.notes
-    filled = reads([1, 2, 3], [rows[0], (rows[1][0], ""), rows[1], rows[2]])
-    assert filled.gaps == ()
+    assert reads([1, 2, 3], [rows[0], (rows[1][0], ""), rows[1], rows[2]]).gaps == ()
 
 
 def test_negative_and_zero_readings(file, reads, refused):
@@ -254,8 +253,7 @@ def samples(folder):
         (found / "u.xml").write_text(usage(range(20)))
         nem = "100,NEM12,1,A,B\n200,N1,E1,1,E1,N1,M,kWh,30,\n300,20240701," + "1," * 48 + "A,,,1,\n900\n"
         (found / "n.csv").write_text(nem)
-        openpyxl = importlib.import_module("openpyxl")
-        book = openpyxl.Workbook()
+        book = importlib.import_module("openpyxl").Workbook()
         book.active.append(["start", "kW"])
         for i, t in enumerate(times.tolist()):
             book.active.append([t, i])

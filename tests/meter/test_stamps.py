@@ -26,8 +26,7 @@ QUARTERS = ["2024-07-13 00:45", "2024-07-13 01:00"]
     ],
 )  # fmt: skip
 def test_layouts(reads, rows, kw, expected):
-    series = reads(kw, rows, stamp="end" if rows.startswith("end") else "start")
-    assert stamps(series) == expected
+    assert stamps(reads(kw, rows, stamp="end" if rows.startswith("end") else "start")) == expected
 
 
 def test_day_and_month_order(file, refused):

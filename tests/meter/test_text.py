@@ -79,5 +79,4 @@ def test_an_endless_line_is_not_held(reads, refused, monkeypatch):
     monkeypatch.setitem(MOST, "characters in a line", 5000)
     refused("more than 5,000 characters in a line", "start,kW\n" + "1" * 6000)
     long = "x" * 4500
-    text = f"start,kW,note\n2024-07-01 00:00,1,{long}\n2024-07-01 01:00,2,{long}\n"
-    reads([1, 2], text)
+    reads([1, 2], f"start,kW,note\n2024-07-01 00:00,1,{long}\n2024-07-01 01:00,2,{long}\n")

@@ -76,8 +76,7 @@ def test_no_row_qualifies(tmp_path, small, monkeypatch):
     monkeypatch.setattr(measures, "learners", lambda *arguments: [])
     n = 6
     default = 0.6 * np.eye(n) + 0.4 * np.roll(np.eye(n), 1, axis=1)
-    utility = -np.outer(np.ones(5), np.arange(1.0, n + 1))
-    model = EnsembleModel(default, np.arange(1.0, n + 1), utility, 2.0)
+    model = EnsembleModel(default, np.arange(1.0, n + 1), -np.outer(np.ones(5), np.arange(1.0, n + 1)), 2.0)
     times = np.datetime64("2018-07-01T00:00:00") + 900 * np.arange(96)
     flat = np.full(96, 5.0)
     none = run_study(DataSet("none", "none", "made up", model, times, flat, flat, None), small, 0, lambda words: None)

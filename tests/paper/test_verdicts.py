@@ -60,8 +60,7 @@ def test_undecided_says_why_and_a_fall_needs_more_than_two_standard_errors():
 
 def test_a_claim_with_readings_counts_once():
     def finding(claim, word, **more):
-        line = v.Claim(claim, "VI", claim, "p", print, **more)
-        return v.Finding(line, "o", v.Verdict(word, "r"))
+        return v.Finding(v.Claim(claim, "VI", claim, "p", print, **more), "o", v.Verdict(word, "r"))
 
     mixed = [finding("a", v.REPRODUCED), finding("a", v.CONTRADICTED)]
     assert v.combine(mixed) == (v.SHAPE, "depends on the reading")

@@ -155,8 +155,7 @@ def test_a_release_and_its_plan_cost_the_same_and_n_samples_are_n_releases():
 @pytest.mark.parametrize("rows", ["parallel", 1, 2])
 def test_a_unit_touches_rows_of_every_time_of_a_time_varying_matrix(rows):
     """Three times of one matrix cost what three releases of it cost, however rows compose within one."""
-    stack = np.stack([DEFAULT] * 3)
-    whole = PrivacyLedger(rows=rows).record(MECHANISM.event(stack), 0.03)
+    whole = PrivacyLedger(rows=rows).record(MECHANISM.event(np.stack([DEFAULT] * 3)), 0.03)
     thrice = PrivacyLedger(rows=rows).record(PLAN, 0.03, times=3)
     assert whole.spent(1e-6) == thrice.spent(1e-6) > 1.5 * PrivacyLedger(rows=rows).record(PLAN, 0.03).spent(1e-6)
     # The worst row of each time, not the two worst of all, which both belong to the first time.
@@ -377,8 +376,7 @@ def test_a_failed_write_is_not_counted_and_draws_nothing(tmp_path, monkeypatch):
 
 def test_processes_that_share_a_file_do_not_overspend(tmp_path):
     path = tmp_path / "ledger.jsonl"
-    plan = DirichletEvent(5, 0.1, (3, 2))
-    budget = PrivacyLedger().record(plan, 0.03, times=12).spent(1e-6) * 1.0000001
+    budget = PrivacyLedger().record(DirichletEvent(5, 0.1, (3, 2)), 0.03, times=12).spent(1e-6) * 1.0000001
     PrivacyLedger(path, budget=(budget, 1e-6))
     code = """
 import sys

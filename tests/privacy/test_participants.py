@@ -55,8 +55,7 @@ def test_a_folder_has_one_participant_a_file_with_all_its_meters(tmp_path):
     write(tmp_path / "b.csv", "\n".join(",".join((row[0], row[2])) for row in rows))
     write(tmp_path / "both.csv", WIDE)
     write(tmp_path / "notes.md", "not a meter")
-    fleet = Fleet.read(tmp_path, **DECLARED)
-    assert_array_equal(fleet.counts, [NORTH, SOUTH, np.add(NORTH, SOUTH)])
+    assert_array_equal(Fleet.read(tmp_path, **DECLARED).counts, [NORTH, SOUTH, np.add(NORTH, SOUTH)])
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="holds no meter files"):
         Fleet.read(tmp_path / "empty", **DECLARED)
@@ -68,8 +67,7 @@ def test_an_id_column_joins_the_meters_of_a_participant(tmp_path):
     south = [f"ann,m2,{time},{kw}" for time, _, kw in lines]
     third = [f"bob,m3,{time},{kw}" for time, _, kw in lines]
     path = write(tmp_path / "long.csv", "\n".join(["owner,meter,time,kW", *north, *south, *third]))
-    fleet = Fleet.read(path, id_column="owner", **DECLARED)
-    assert_array_equal(fleet.counts, [np.add(NORTH, SOUTH), SOUTH])
+    assert_array_equal(Fleet.read(path, id_column="owner", **DECLARED).counts, [np.add(NORTH, SOUTH), SOUTH])
     with pytest.raises(ValueError, match="no column 'customer'; its columns are owner, meter, time, kW"):
         Fleet.read(path, id_column="customer", **DECLARED)
     with pytest.raises(ValueError, match="contradict"):
@@ -294,8 +292,7 @@ def test_every_scenario_has_participants_whose_release_it_takes(name):
     assert fleet.counts.sum() == 30 * 2 * model.horizon
     made = mechanism("gaussian:epsilon=1")
     release = made.release(fleet, 1, **made.terms_of(model))
-    public = model.public(release)
-    assert_array_equal(public.default, release.matrix)
+    assert_array_equal(model.public(release).default, release.matrix)
 
 
 # ------------------------------------------------------------------ a fleet that a spec asks for

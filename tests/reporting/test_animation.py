@@ -37,8 +37,7 @@ def test_the_optimum_lies_below_the_uncontrolled_power(tmp_path):
 
 def test_nobody_interferes_on_both_sides(tmp_path):
     env = EnsembleEnv("spot", population=50)
-    path = animate(make_agent("uncontrolled", env), env, tmp_path / "idle.gif", seed=3)
-    last = list(frames(path))[-1]
+    last = list(frames(animate(make_agent("uncontrolled", env), env, tmp_path / "idle.gif", seed=3)))[-1]
     left, right = (of_colour(last[102:282, x : x + 262], colour) for x, colour in ((52, ORANGE), (362, BLUE)))
     assert left.sum() > 500 and (left == right).mean() > 0.999
 

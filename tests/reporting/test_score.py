@@ -68,8 +68,7 @@ def test_tenths_are_what_loads_that_start_there_give(scenario):
 def event_power(model, policy):
     """Return the expected energy of a load over the event, or the day."""
     power = mean_power(model, shares(model, policy))
-    window = slice(1, None) if model.event is None else model.event.in_event
-    return power[window].sum() * model.step_hours
+    return power[slice(1, None) if model.event is None else model.event.in_event].sum() * model.step_hours
 
 
 def test_words_and_json():

@@ -47,8 +47,7 @@ def test_news_is_shown_once_and_the_rest_is_silence():
 
 
 def test_behaviour_by_hand():
-    begin = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
-    table = behaviour(begin, 0.9)
+    table = behaviour(np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6]), 0.9)
     assert_allclose(table.sum(axis=1), 1.0)
     assert table[4, 10] == 0.3 and table[4, 4] == 0.7  # needs three half hours: waits or charges the first of them
     assert table[11, 10] == pytest.approx(0.9) and table[11, 4] == pytest.approx(0.1)  # three left: goes on, or waits

@@ -22,8 +22,7 @@ def test_a_tank_keeps_its_energy_balance():
         before = feeder.TEMPERATURES[inside]
         heat_kwh = 0.19 * 4.186 / 3.6 * (mean[inside] - before)
         drawn_kwh = litres * 4.186 / 3600 * (before - 10.0)
-        lost_kwh = 0.0015 * (before - 20.0) / 6
-        assert_allclose(heat_kwh, 4.5 * switch / 6 - drawn_kwh - lost_kwh, atol=1e-12)
+        assert_allclose(heat_kwh, 4.5 * switch / 6 - drawn_kwh - (0.0015 * (before - 20.0) / 6), atol=1e-12)
     assert_allclose(model.nature.sum(axis=-1), 1.0)
 
 

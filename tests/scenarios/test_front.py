@@ -28,8 +28,7 @@ def prices(context):
 def furnaces(context, price):
     """Six steps of furnaces that pay a price by context."""
     default, power = programme([140.0, 92.0, 25.0], 10.0, 0.3, np.full(3, 0.15))
-    horizon = len(context.transition)
-    utility = np.zeros((horizon + 1, len(context), len(power)))
+    utility = np.zeros((len(context.transition) + 1, len(context), len(power)))
     utility[1:] = -0.25 * price[:, None] * power
     initial = np.array([0.5, 0.2, 0.2, 0.1])
     return EnsembleModel(default, power, utility, 12.0, initial=initial, spread_start=True, context=context)

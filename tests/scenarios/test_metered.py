@@ -43,15 +43,13 @@ def test_an_event_of_a_dollar_sheds_what_the_penalty_was_calibrated_to():
 def test_no_reward_lies_below_the_floor_however_cheap_discomfort_is():
     day = metered_day(office(), EVENT, DaySettings(penalty=0.5))
     held = load_power(day.model, standard_policy(day.model))
-    spread = day.path.total_spread.max()
-    assert held[day.in_event].min() > day.floor_kw - spread
+    assert held[day.in_event].min() > day.floor_kw - day.path.total_spread.max()
     worth = -day.model.utility[-1] / day.model.event.price[-1]
     assert worth.min() == pytest.approx(min(day.floor_kw, day.path.kw[day.model.horizon]))
     # Occupied hours only: the nights of 140 to 240 kW do not lower it.
     before = office().kw[:-24].reshape(-1, 24)
     assert np.percentile(before[:, 10:17], 1) < day.floor_kw < np.median(before[:, 10:17])
-    higher = metered_day(office(), EVENT, DaySettings(shed_floor=30.0))
-    assert higher.floor_kw > day.floor_kw
+    assert metered_day(office(), EVENT, DaySettings(shed_floor=30.0)).floor_kw > day.floor_kw
 
 
 def test_the_penalty_can_be_stated_per_kw():
@@ -63,8 +61,7 @@ def test_the_penalty_can_be_stated_per_kw():
 
 def test_failed_days_and_holidays_are_left_out_of_forecast_and_baseline():
     series = office()
-    days = series.times.astype("datetime64[D]")
-    spoiled = np.where(days == np.datetime64("2024-08-12"), 2.0, series.kw)
+    spoiled = np.where(series.times.astype("datetime64[D]") == np.datetime64("2024-08-12"), 2.0, series.kw)
     bad = SimpleNamespace(times=series.times, kw=spoiled, step=HOUR)
     day = metered_day(bad, EVENT, DaySettings(holidays=("us",)))
     assert {"2024-08-12", "2024-07-04"} <= set(day.skipped)
@@ -74,8 +71,7 @@ def test_failed_days_and_holidays_are_left_out_of_forecast_and_baseline():
 
 
 def test_a_day_after_the_data_starts_from_the_usual_load():
-    event = DemandResponseEvent("2024-08-15", step_minutes=60, notice_minutes=60)
-    day = metered_day(office(), event)
+    day = metered_day(office(), DemandResponseEvent("2024-08-15", step_minutes=60, notice_minutes=60))
     assert not day.path.measured and (day.model.initial > 1e-3).sum() > 2
     assert any("was not measured" in note for note in day.notes)
 

@@ -45,7 +45,7 @@ def test_the_optimum_fits_the_box_of_tilts(name, instance):
 
 
 def test_scale_and_start_tell_nothing_of_the_behaviour(name):
-    """They are public: another behaviour in the same surroundings has the same."""
+    """They are public: another behaviour leaves them as they are."""
     model = scenarios.make(name, instance=2)
     swapped = model.default[..., ::-1, :] if model.nature is None else model.default
     other = scenarios.make(name, instance=2, default=np.ascontiguousarray(swapped))

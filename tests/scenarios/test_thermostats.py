@@ -17,8 +17,7 @@ def model():
 def integrated(temperature, outdoors, kw, hours=th.STEP_HOURS, steps=20_000):
     """Integrate the room's equation by small steps."""
     for _ in range(steps):
-        flow = (outdoors - temperature) / th.RESISTANCE - th.COP * kw
-        temperature += flow / th.CAPACITY * hours / steps
+        temperature += ((outdoors - temperature) / th.RESISTANCE - th.COP * kw) / th.CAPACITY * hours / steps
     return temperature
 
 

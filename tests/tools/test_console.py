@@ -60,8 +60,7 @@ def test_a_terminal_shows_one_line_that_vanishes(monkeypatch):
     with Progress("work", None, stream) as monitor:
         monitor.advance(3, "y" * 150)
         wait_for("y…", stream)
-    text = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", stream.getvalue())
-    assert max(map(len, re.split(r"[\r\n]", text))) == 80
+    assert max(map(len, re.split(r"[\r\n]", re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", stream.getvalue())))) == 80
     assert stream.getvalue().endswith("\x1b[1A\x1b[2K")  # the line is wiped
 
 

@@ -125,8 +125,7 @@ def _by_clock(clocks: dict[int, int]) -> DayColumns | None:
         return None
     step = int(steps[0])
     ends = times[0] == step  # 00:15 first; midnight, the last, is written 24:00 or 00:00
-    slots = ((times - step) % _DAY if ends else times) // step
-    return DayColumns(list(clocks), slots, _DAY // step)
+    return DayColumns(list(clocks), ((times - step) % _DAY if ends else times) // step, _DAY // step)
 
 
 def place_slots(

@@ -89,14 +89,14 @@ def read_table(source: Source, settings: ReadSettings, every: bool) -> list[Read
     readings, meters = _take(table, _lay_out(table, settings, every), settings)
     if not every:
         return [refuse_net(choose_meter(readings, meters, settings.meter_id, table.origin), settings)]
-    found = []
+    parts = []
     for name, rows in split_meters(readings, meters).items():
         for i, column in enumerate(() if is_export(name) else readings.names):
             part = rows.part(slice(None), [i])
             part.names = [" ".join(filter(None, (name, column if len(readings.names) > 1 or not name else "")))]
             part.stated = dict.fromkeys(part.names, *part.stated.values()) if part.stated else {}
-            found.append(refuse_net(part, settings))
-    return found
+            parts.append(refuse_net(part, settings))
+    return parts
 
 
 def _lay_out(table: Table, settings: ReadSettings, every: bool) -> Layout:

@@ -142,8 +142,8 @@ def worst_case_epsilon(delta: float, k: float, h: float, omega: float) -> float:
     """
     check_delta(delta)
     check_row_settings(k, h, omega)
-    found = _solve_epsilon(lambda e: float(log_worst_case_delta(e, k, h, omega)), delta)
-    return max(found, vanishing_k_epsilon(delta, h, omega))  # at a k so small that products with it underflow
+    epsilon = _solve_epsilon(lambda e: float(log_worst_case_delta(e, k, h, omega)), delta)
+    return max(epsilon, vanishing_k_epsilon(delta, h, omega))  # at a k so small that products with it underflow
 
 
 def vanishing_k_epsilon(delta: float, h: float, omega: float) -> float:
@@ -206,8 +206,7 @@ def _log_pair_delta(epsilon: float, row: ArrayLike, i: int, j: int, k: float, h:
     c = _log_gamma_ratio(b, m) - _log_gamma_ratio(low, m)
     eps = np.asarray(epsilon, dtype=float)
     forward = _log_hockey_stick(eps, (eps - c) / m, (b, a), (b + m, low))
-    reverse = _log_hockey_stick(eps, (eps + c) / m, (low, b + m), (a, b))
-    return float(np.maximum(forward, reverse))
+    return float(np.maximum(forward, _log_hockey_stick(eps, (eps + c) / m, (low, b + m), (a, b))))
 
 
 def _solve_epsilon(log_delta_at: Callable[[float], float], delta: float) -> float:
@@ -225,8 +224,7 @@ def _solve_epsilon(log_delta_at: Callable[[float], float], delta: float) -> floa
         if high > 1e12:
             return math.inf
     low = 0.0 if high == 1.0 else high / 2.0
-    root = float(optimize.brentq(excess, low, high, xtol=1e-14, rtol=1e-13))
-    return math.nextafter(root, math.inf)
+    return math.nextafter(float(optimize.brentq(excess, low, high, xtol=1e-14, rtol=1e-13)), math.inf)
 
 
 # ------------------------------------------------------------------ Rényi divergence

@@ -110,8 +110,7 @@ class PureLoss(Loss):
             log_q = -np.logaddexp(0.0, self.epsilon)  # of the rarer answer, lost beside one from epsilon = 37 on
             p, q = -np.expm1(log_q), np.exp(log_q)
             likelier = np.maximum(p - np.exp(grid + log_q), 0.0)
-            rarer = np.maximum(q - p * np.exp(np.minimum(grid, 0.0)), 0.0)
-            return np.asarray(likelier + rarer)
+            return np.asarray(likelier + np.maximum(q - p * np.exp(np.minimum(grid, 0.0)), 0.0))
 
         return discretised(delta_at, self.epsilon, step)
 
@@ -242,8 +241,7 @@ class RenyiLoss(Loss):
 
     def renyi(self, orders: FloatArray) -> FloatArray:
         """Return the bound of the next order in the table, since divergences rise with the order."""
-        table = np.append(self.divergences, np.inf)
-        return np.asarray(table[np.searchsorted(self.orders, orders)])
+        return np.asarray(np.append(self.divergences, np.inf)[np.searchsorted(self.orders, orders)])
 
 
 FAMILY: dict[str, Any] = {

@@ -179,8 +179,7 @@ class Queries:
         for vectors in self._contributions(shape, centre):
             whole += np.bincount(np.searchsorted(EDGES, norms(vectors)), minlength=len(whole))
         noisy, deviation = self._noisy(whole * GRID, share)
-        above = np.cumsum(noisy) >= 0.5 * noisy.sum()
-        bound = float(EDGES[min(int(np.argmax(above)), len(EDGES) - 1)])
+        bound = float(EDGES[min(int(np.argmax(np.cumsum(noisy) >= 0.5 * noisy.sum())), len(EDGES) - 1)])
         clear = noisy > SEEN * deviation
         kept = np.where(clear, noisy, 0.0) if clear.any() else np.maximum(noisy, 0.0)
         middle = np.append(EDGES, EDGES[-1] * math.sqrt(2.0)) / 2.0**0.25

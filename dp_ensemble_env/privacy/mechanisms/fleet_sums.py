@@ -383,8 +383,7 @@ class Layout(Rows):
         # f² |moved|² + ρ² Σ (1 − f trust)² <= 1: the larger root of a quadratic
         a = (moved**2).sum(axis=1) + rho**2 * (trust**2).sum(axis=1)
         b = rho**2 * trust.sum(axis=1)
-        c = rho**2 * n - 1.0
-        root = (b + np.sqrt(b * b - a * c)) / np.maximum(a, np.finfo(float).tiny)
+        root = (b + np.sqrt(b * b - a * (rho**2 * n - 1.0))) / np.maximum(a, np.finfo(float).tiny)
         return np.asarray(np.minimum(1.0, root))
 
     def sums(self, fleet: Fleet) -> NDArray[np.int64]:

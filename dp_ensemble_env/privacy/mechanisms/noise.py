@@ -107,8 +107,7 @@ def polya_urn(
     leads = np.where(fresh, np.arange(balls), earlier).astype(np.int64)
     while not np.array_equal(further := leads[leads], leads):
         leads = further
-    colours = np.searchsorted(ends, chosen[leads], side="right")
-    return np.bincount(colours, minlength=len(ends))
+    return np.bincount(np.searchsorted(ends, chosen[leads], side="right"), minlength=len(ends))
 
 
 def _below(limits: NDArray[np.uint64], entropy: Callable[[int], bytes]) -> NDArray[np.uint64]:

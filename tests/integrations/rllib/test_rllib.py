@@ -121,8 +121,7 @@ def test_recorded_episodes_are_those_of_single_environments(population: str | in
 
 
 def test_fragments_cover_every_step_and_no_reset() -> None:
-    config = configure(num_envs=4)
-    runner = SingleAgentEnvRunner(config=config, worker_index=0)
+    runner = SingleAgentEnvRunner(config=configure(num_envs=4), worker_index=0)
     unwrapped = runner.env.unwrapped
     assert isinstance(unwrapped, EnsembleVectorEnv)
     assert unwrapped.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP

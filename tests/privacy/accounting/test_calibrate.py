@@ -86,8 +86,7 @@ def test_the_posterior_bound_covers_every_way_to_spread_a_contribution(order):
         exponent = order * stats.loggamma.logpdf(u, a) + (1.0 - order) * stats.loggamma.logpdf(u, b)
         return float(special.logsumexp(exponent) + math.log(u[1] - u[0])) / (order - 1.0)
 
-    worst = max(divergence(prior + 1.0, prior), divergence(prior, prior + 1.0))
-    assert bound == pytest.approx(worst, rel=1e-6)
+    assert bound == pytest.approx(max(divergence(prior + 1.0, prior), divergence(prior, prior + 1.0)), rel=1e-6)
     for _ in range(10):
         moved = rng.dirichlet(np.full(4, 0.5))
         base = prior + rng.exponential(5.0, size=4)

@@ -300,8 +300,7 @@ def test_all_kinds_compose_in_one_sum():
     rounded = [(RowLoss(50.0, 0.1, 0.03, rounding=1e-3), 2), *parts[:3], (RowLoss(50.0, 0.1, 0.03), 1)]
     assert total_epsilon(1e-6, rounded) == pytest.approx(whole + 2e-3, rel=1e-9)
     # A posterior draw has no convolution, so the whole falls back on Rényi divergences: larger, and finite.
-    more = total_epsilon(1e-6, [*parts, (PosteriorLoss(5000.0, 4), 1)])
-    assert whole < more < math.inf
+    assert whole < total_epsilon(1e-6, [*parts, (PosteriorLoss(5000.0, 4), 1)]) < math.inf
 
 
 # ------------------------------------------------------------------ a total is never below its parts
@@ -327,8 +326,7 @@ def test_a_total_is_never_below_any_of_its_parts(losses, numbers, delta):
     for size in range(len(counted)):
         assert total >= total_epsilon(delta, counted[: size + 1]) * (1 - 2e-4) - 2e-4  # grids differ a little
     assert max(total_epsilon(delta, [one]) for one in counted) <= total * (1 + 2e-4) + 2e-4
-    again = total_delta(total, counted)
-    assert again <= delta * (1 + 1e-6) or total == 0.0
+    assert total_delta(total, counted) <= delta * (1 + 1e-6) or total == 0.0
 
 
 def integrated(epsilon: float, sigma: float, pure: float, number: int) -> float:
@@ -347,8 +345,7 @@ def test_a_mixture_is_never_below_numerical_integration(sigma, pure, number):
     counted = [(GaussianLoss(sigma), 1), (PureLoss(pure), number)]
     for delta in (1e-3, 1e-6):
         epsilon = total_epsilon(delta, counted)
-        exact = integrated(epsilon, sigma, pure, number)
-        assert exact <= delta * (1 + 1e-4)
+        assert integrated(epsilon, sigma, pure, number) <= delta * (1 + 1e-4)
         assert integrated(0.98 * epsilon - 2e-3, sigma, pure, number) > delta  # and hardly above it
 
 

@@ -251,15 +251,13 @@ def test_needs_a_fleet_and_a_model(model, fleet):
 # ------------------------------------------------------------------ nothing fails after the charge
 @pytest.mark.parametrize("participants", [0, 5])
 def test_few_participants_release_about_the_guess(model, fleet, participants):
-    drawn = release(fleet.first(participants), model)
-    score = event_outcome(model, as_tilt(drawn, model)).score
+    score = event_outcome(model, as_tilt(release(fleet.first(participants), model), model)).score
     assert score >= event_outcome(model, as_tilt(public_guess(model), model)).score - 0.1
 
 
 def test_nothing_to_draw_is_answered(model, fleet):
     matrix = np.roll(np.eye(6), 1, axis=1)
-    certain = model.override(guess=matrix, support=matrix > 0)
-    assert_array_equal(release(fleet, certain).matrix, matrix)
+    assert_array_equal(release(fleet, model.override(guess=matrix, support=matrix > 0)).matrix, matrix)
 
 
 def test_a_failure_after_the_charge_releases_the_guess(model, fleet, monkeypatch):
@@ -286,8 +284,7 @@ def test_publication_draws_discrete_noise_that_costs_what_was_charged(model, fle
         return made[-1]
 
     monkeypatch.setattr(dp.m, "make_gaussian", watched)
-    drawn = PrivacyLedger().release(ADAPTIVE, fleet, model=model)
-    assert drawn.seeding == "os-entropy" and len(made) == 10
+    assert PrivacyLedger().release(ADAPTIVE, fleet, model=model).seeding == "os-entropy" and len(made) == 10
     assert sum(spent) <= 0.5 / SIGMA**2  # zero-concentrated, by OpenDP's own map
 
 
@@ -298,8 +295,7 @@ N, T = 4, 6
 @pytest.fixture
 def problem() -> Problem:
     rng = np.random.default_rng(0)
-    default = rng.dirichlet(np.full(N, 4.0), N)
-    model = EnsembleModel(default, np.arange(N), rng.normal(size=(T + 1, N)), 0.5)
+    model = EnsembleModel(rng.dirichlet(np.full(N, 4.0), N), np.arange(N), rng.normal(size=(T + 1, N)), 0.5)
     return Problem.of(model, Fleet.from_decisions([], (N, N)))
 
 

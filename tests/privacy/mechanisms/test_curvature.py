@@ -110,8 +110,7 @@ class TestShape:
         assert_allclose(shape.units, units)
         B = null_space(np.eye(problem.rows)[problem.row_of].T * root)
         H = B @ B.T @ (problem.curvature(p) * np.outer(scale, scale)) @ B @ B.T
-        phi = floor * np.trace(H) / problem.size
-        inside = B.T @ H @ B + phi * np.eye(B.shape[1])
+        inside = B.T @ H @ B + (floor * np.trace(H) / problem.size) * np.eye(B.shape[1])
         G = fractional_matrix_power(inside, 0.25) / np.sqrt(np.trace(fractional_matrix_power(inside, 0.5)))
         ours = B.T @ (shape.low * np.eye(problem.size) + (shape.vectors * shape.gain) @ shape.vectors.T) @ B
         assert_allclose(ours, G, rtol=1e-5, atol=1e-7)

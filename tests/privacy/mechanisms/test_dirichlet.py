@@ -48,8 +48,7 @@ def test_a_release_is_drawn_from_the_floored_rows(floor):
         row[on] = (1 - floor * on.sum()) * row[on] + floor
     made = DirichletMechanism(k=7.0, floor=floor)
     assert_allclose(made.floored(MATRICES), inputs, atol=1e-15)
-    permit = Permit(made.event(MATRICES, seeding="seed"), np.random.default_rng(5))
-    found = made.draw(MATRICES, permit)
+    found = made.draw(MATRICES, Permit(made.event(MATRICES, seeding="seed"), np.random.default_rng(5)))
     assert_allclose(found.log_matrix, by_hand(inputs, 7.0, np.random.default_rng(5)), rtol=1e-12, atol=1e-14)
     assert found.event.steps == 2 and found.event.successors == (2, 3, 1, 2, 3, 2)
     several = made.sample_log(MATRICES[0, 0], 4, np.random.default_rng(6))
@@ -87,8 +86,7 @@ def test_release_has_neither_zero_nor_nan_on_its_support(k):
 
 def test_public_support_may_be_wider_but_not_narrower():
     default, everywhere = np.array([[1.0, 0.0], [0.5, 0.5]]), np.ones((2, 2), dtype=bool)
-    release = DirichletMechanism(50.0, floor=0.05).release(default, rng=0, support=everywhere)
-    assert release.support.all()
+    assert DirichletMechanism(50.0, floor=0.05).release(default, rng=0, support=everywhere).support.all()
     bare = DirichletMechanism(5.0).release(default, rng=0, support=everywhere)
     assert_array_equal(bare.support, default > 0)  # without mass and without a floor nothing is drawn
     narrow = MATRICES > 0

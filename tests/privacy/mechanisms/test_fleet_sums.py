@@ -157,8 +157,7 @@ def test_without_noise_the_release_is_the_weighted_mean_of_the_rows():
     rows = counts / np.maximum(seen, 1.0)[:, :, None]
     layout = Layout(WALK, 2)
     # f from the two groups of coordinates: 1 - f trust is the second, in units of rho
-    second = layout.contributions(fleet.counts)[:, 16:] * layout.size / layout.row_weight
-    weight = 1.0 - second
+    weight = 1.0 - (layout.contributions(fleet.counts)[:, 16:] * layout.size / layout.row_weight)
     f = weight / trust
     assert_allclose(f, f[:, :1] * np.ones(4), rtol=1e-9)  # one weight for the whole participant
     assert f.max() <= 1.0 + 1e-12 and f.min() < 1.0  # some are clipped

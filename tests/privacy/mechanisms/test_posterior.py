@@ -29,8 +29,7 @@ def test_rows_by_hand(several, monkeypatch):
     sums[1] -= 40.0  # hardly seen
     made.estimate(layout, (event.prior + sums).ravel(), event)
     deviation = np.sqrt(np.maximum(event.prior + sums, event.prior))
-    least = 3.0 * np.sqrt((deviation**2).sum(axis=1))
-    over = np.maximum(sums.sum(axis=1), least)[:, None]
+    over = np.maximum(sums.sum(axis=1), 3.0 * np.sqrt((deviation**2).sum(axis=1)))[:, None]
     assert_allclose(heard[0][0], (sums / over).ravel())
     if several:
         units = np.sqrt(np.maximum(layout.guess, 1e-3))
@@ -53,8 +52,7 @@ def test_a_draw_is_charged_for_every_row_that_a_participant_may_touch():
         # The exact divergence of a participant who is as certain as can be, cell by cell.
         order, a, x = 8.0, event.prior, added[added > 0]
         exact = (gammaln(a - 7.0 * x) + 7.0 * gammaln(a + x) - 8.0 * gammaln(a)).sum() / 7.0
-        claimed = number * float(loss.renyi(np.array([order]))[0])
-        assert exact <= claimed <= 1.05 * exact
+        assert exact <= (number * float(loss.renyi(np.array([order]))[0])) <= 1.05 * exact
 
 
 def test_published_draws_are_balls_and_as_good_as_gamma_variates():

@@ -63,11 +63,11 @@ class SplitOutcome:
             return label, f"{estimate.value:.2f}", f"95 % interval [{estimate.low:.2f}, {estimate.high:.2f}]{more}"
 
         rows = [
-            line(f"score, {self.split} instances", self.score, f", {self.scores.shape[1]} instances"),
+            line(f"score, {self.split} instances", self.score, f", instances: {self.scores.shape[1]}"),
             ("least and greatest score", f"{self.scores.min():.2f}", f"to {self.scores.max():.2f}"),
         ]
         if self.training is not None and self.gap is not None:
-            about = f", {self.training.shape[1]} instances"
+            about = f", instances: {self.training.shape[1]}"
             rows.append(line("score, training instances", interval(self.training), about))
             rows.append(line("gap, training less this", self.gap))
         return rows

@@ -18,7 +18,7 @@ from dp_ensemble_env.experiments.compare import DataSet, Grid, data_sets, read_g
 from dp_ensemble_env.experiments.runner import Cell, Row, Store, Supplies, results, run, write_results
 from dp_ensemble_env.experiments.standings import Standings, show, write_page, write_rows
 from dp_ensemble_env.reporting.page import OWNER_ONLY
-from dp_ensemble_env.tools.console import Progress
+from dp_ensemble_env.tools.console import Progress, paragraph
 from dp_ensemble_env.tools.files import check_writable
 
 
@@ -90,7 +90,7 @@ class Compare(OnProblem):
             importlib.import_module("stable_baselines3")
         store = Store(self.output)
         if self.listed:
-            print(state(cells, store))
+            paragraph(state(cells, store))
             return 0
         if self.summary_only:
             rows = [row for cell in cells if (row := store.load(cell)) is not None]

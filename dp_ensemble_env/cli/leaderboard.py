@@ -14,6 +14,7 @@ from dp_ensemble_env.cli.options import BROUGHT, COMMAND_LINE
 from dp_ensemble_env.experiments import leaderboard
 from dp_ensemble_env.experiments.backends import ClusterLostError, Place
 from dp_ensemble_env.experiments.runner import Cell, Row, Store, Supplies, read_results, results, write_results
+from dp_ensemble_env.tools.console import paragraph
 from dp_ensemble_env.tools.files import check_writable
 from dp_ensemble_env.tools.validation import check_choice
 
@@ -81,7 +82,7 @@ class Leaderboard:
         else:
             store = Store(self.output)
             recorded = read_results(leaderboard.RECORD)[1] if leaderboard.RECORD.exists() else []
-            print(state(planned, store, recorded))
+            paragraph(state(planned, store, recorded))
             if self.listed:
                 return 0
             check_writable(self.output, folder=True)

@@ -118,7 +118,8 @@ def check_choice(value: Any, name: str, choices: Iterable[str]) -> str:
         return value
     hint = get_close_matches(value, known, n=1) if isinstance(value, str) else []
     guess = f" (did you mean {hint[0]!r}?)" if hint else ""
-    raise ValueError(f"unknown {name} {value!r}{guess}; choose one of {', '.join(repr(c) for c in known)}.")
+    remedy = f"choose one of {', '.join(repr(c) for c in known)}" if known else "there is none"
+    raise ValueError(f"unknown {name} {value!r}{guess}; {remedy}.")
 
 
 def check_instance(value: Any, kind: type, name: str) -> None:

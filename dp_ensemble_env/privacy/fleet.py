@@ -153,8 +153,7 @@ class Fleet:
 
     def chunks(self, cells: IntArray | None = None) -> Iterator[NDArray[Any]]:
         """Yield the counts of some participants after the other, (some, cells), of all cells or of these."""
-        width = math.prod(self.drawn_shape) if cells is None else len(cells)
-        size = max(1, min(_CHUNK, _CELLS // max(width, 1)))
+        size = max(1, min(_CHUNK, _CELLS // max(math.prod(self.drawn_shape) if cells is None else len(cells), 1)))
         for low in range(0, self.participants, size):
             some = self._table[low : low + size]
             yield (some if cells is None else some[:, cells]).toarray()

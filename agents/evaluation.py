@@ -223,7 +223,6 @@ def _exactly(policy: FloatArray, layout: Layout) -> ScheduleAgent:
 
 
 def _expected(model: EnsembleModel, policy: FloatArray) -> _Played:
-    """Return what a policy earns in expectation, as one row."""
     followed, idle = (shares(model, one) for one in (policy, model.default_policy))
     divergence = rel_entr(policy, model.default_policy).sum(axis=-1)
     discomfort = model.discomfort_penalty * (followed[:-1] * divergence).sum()

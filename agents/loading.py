@@ -332,7 +332,6 @@ def _built(weights: Weights) -> Any:
 
 
 def _class(place: str) -> Any:
-    """Return a class of networks that a description names."""
     import torch
 
     module, _, name = _allowed(place).partition(":")

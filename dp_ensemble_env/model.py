@@ -387,7 +387,6 @@ def _as_notes(notes: Any) -> tuple[str, ...]:
 
 
 def _as_declaration(names: Any, argument: str = "public_fields") -> tuple[str, ...]:
-    """Return the fields that are declared public, each once."""
     if isinstance(names, str) or not np.iterable(names):
         raise ValueError(f"{argument} must be a list of names, got {names!r}; put a single one in a list, too.")
     chosen = {check_choice(name, "public field", DECLARABLE) for name in names}

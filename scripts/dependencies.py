@@ -134,10 +134,7 @@ def licences_of(package: metadata.Distribution) -> set[str]:
 
 
 def _identifier(text: str) -> str | None:
-    for words, identifier in WORDS:
-        if re.search(words, text, re.IGNORECASE):
-            return identifier
-    return None
+    return next((identifier for words, identifier in WORDS if re.search(words, text, re.IGNORECASE)), None)
 
 
 def check(extras: Iterable[str]) -> tuple[dict[str, set[str]], list[str]]:

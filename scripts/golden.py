@@ -104,8 +104,7 @@ def planner_numbers() -> Numbers:
 def rollout_numbers() -> Numbers:
     """Give episodes with random actions."""
     for name, action, population, seed in itertools.product(scenarios.names(), ACTIONS, POPULATIONS, (0, 1)):
-        env = EnsembleEnv(name, population, action, reward="dollars")
-        for what, value in _random_episode(env, seed).items():
+        for what, value in _random_episode(EnsembleEnv(name, population, action, reward="dollars"), seed).items():
             yield "exact", f"rollout/{name}/{action}/{population}/dollars/seed{seed}/{what}", value
 
 

@@ -200,7 +200,6 @@ def _difficulty(name: str, board: Board, noises: Mapping[str, float]) -> str:
 
 
 def _observation(model: EnsembleModel) -> str:
-    """Say what is observed."""
     shape = model.n_states + 1 + AHEAD + (0 if model.context is None else model.context.features.shape[1])
     shares = f"shares of the {model.n_states} states" if model.shares_shown else f"{model.n_states} zeros (hidden)"
     ahead = f"{'prices' if model.coupling is None else 'limits or targets'} of {AHEAD} steps"
@@ -209,7 +208,6 @@ def _observation(model: EnsembleModel) -> str:
 
 
 def _actions(model: EnsembleModel) -> str:
-    """Say which actions the modes take."""
     shapes = []
     for name in ACTIONS:
         space = actions.mode(name).space(model)
@@ -219,7 +217,6 @@ def _actions(model: EnsembleModel) -> str:
 
 
 def _reward(model: EnsembleModel) -> str:
-    """Say what a point and a nat cost."""
     less = "" if model.coupling is None else ", minus the coupling's cost"
     return (
         f"Points, worth ${Row.of(model).point:.3g} per load each; in `dollars`: utility minus "
@@ -242,7 +239,6 @@ def _notes(measured: Probes) -> str:
 
 
 def _item(label: str, text: str) -> str:
-    """Return an item of a list."""
     given = f"- **{label}**: {text}"
     return textwrap.fill(given, 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 

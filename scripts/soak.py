@@ -113,7 +113,6 @@ def ledgers(rng: np.random.Generator, folder: Path) -> None:
 
 # ------------------------------------------------------------------ files
 def _samples(folder: Path) -> list[tuple[Path, Callable[[Path], Any]]]:
-    """Write one whole file of each kind, with what reads it."""
     times = np.arange(np.datetime64("2018-07-01"), np.datetime64("2018-07-04"), np.timedelta64(15, "m"))
     lines = "".join(f"{time},{40 + i % 7}\n" for i, time in enumerate(times))
     (folder / "meter.csv").write_text(f"time,power_kw\n{lines}")

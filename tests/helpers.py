@@ -56,7 +56,6 @@ def random_chain(rng: np.random.Generator, n: int, density: float = 0.5) -> np.n
 
 
 def random_model(seed: int, n: int = 6, horizon: int = 5, density: float = 0.5, varying: bool = False) -> EnsembleModel:
-    """Small random control problem."""
     rng = np.random.default_rng(seed)
     default = (
         np.stack([random_chain(rng, n, density) for _ in range(horizon)]) if varying else random_chain(rng, n, density)
@@ -98,7 +97,6 @@ def write_meter(path: Path, days: int = 28) -> Path:
 
 
 def stochastic(rng, shape):
-    """Random stochastic rows with zeros."""
     weights = rng.gamma(0.5, size=shape) * (rng.random(shape) < 0.7)
     weights[..., 0] += 0.05
     return weights / weights.sum(axis=-1, keepdims=True)

@@ -37,7 +37,6 @@ def stochastic(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def general_model(kind: str, seed: int = 0, **changes: object) -> EnsembleModel:
-    """Return a small random model of a kind."""
     shapes, rng = KINDS[kind], np.random.default_rng(seed)
     m = M if "nature" in shapes else N
     power = rng.uniform(0, 8, N)

@@ -143,14 +143,12 @@ def holds(data: bytes, values: NDArray[Any]) -> bool:
         width = int(kind[-1])
         wanted = values.astype(kind)
         for offset in range(min(width, len(data))):
-            found = np.frombuffer(data, kind, (len(data) - offset) // width, offset)
-            if np.isin(found, wanted).any():
+            if np.isin(np.frombuffer(data, kind, (len(data) - offset) // width, offset), wanted).any():
                 return True
     return holds(data, values.astype(float)) if integers else False
 
 
 def leaks(data: bytes, model: EnsembleModel) -> set[str]:
-    """Return the names of what was found."""
     found = set()
     for part in opened(data):
         found |= {name for name, values in canaries(model).items() if name not in found and holds(part, values)}

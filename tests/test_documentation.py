@@ -116,7 +116,6 @@ NOTEBOOKS = sorted(documentation.FOLDER.glob("*.py"))
 
 
 def said(notebook):
-    """What the cells print, cell by cell."""
     return ["".join(text for part in cell.get("outputs", []) for text in part.get("text", [])) for cell in notebook]
 
 

@@ -61,7 +61,6 @@ CALLS = {"print", "say", "warn", "paragraph", "text", "warning", "append", "note
 
 
 def pages():
-    """The pages, by path."""
     folder = ROOT / "docs"
     paths = [*ROOT.glob("*.md"), *folder.rglob("*.md"), *(folder / "notebooks").glob("*.py")]
     return {path: path.read_text(encoding="utf-8") for path in [*paths, ROOT / "dp_ensemble_env/reporting/glossary.md"]}

@@ -17,7 +17,6 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 
 def locked(name):
-    """Return the entries of a lock file by package."""
     found = {}
     for entry in entries((ROOT / "lock" / f"{name}.txt").read_text(encoding="utf-8")):
         found.setdefault(canonicalize_name(entry.split("==")[0]), []).append(entry)

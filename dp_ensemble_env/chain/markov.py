@@ -198,7 +198,6 @@ def estimate_chain(
 
 
 def _by_time(chain: MarkovChain, readings: Readings, pairs: IntArray, holidays: tuple[str, ...]) -> TimedChain:
-    """Tell the transitions that begin at `pairs` apart by time."""
     assert readings.stamps is not None
     stamps, n = readings.stamps[pairs], chain.n_states
     cell = hour_of_day(stamps) * DAY_TYPES + day_type(stamps, holidays)
@@ -352,8 +351,7 @@ def unvisited_message(unvisited: NDArray[np.int64], edges: FloatArray, values: F
         f"no transition leaves state {state_list(unvisited)} (state {b} spans {edges[b]:.6g} to {edges[b + 1]:.6g}); "
         "use fewer states, or on_unvisited='merge'"
     )
-    typical = float(np.quantile(values, 0.99))
-    if values.max() > 10 * max(typical, 0.0):
+    if values.max() > 10 * max(float(np.quantile(values, 0.99)), 0.0):
         message += f", and look at the reading {values.max():.6g}: it stretches the grid far beyond the others"
     return message + "."
 
@@ -367,8 +365,7 @@ def count_cells(cell: IntArray, origin: IntArray, target: IntArray, n: int) -> I
             f"{cells} matrices of {n:,} levels are too large; by_time takes at most "
             f"{int((MOST_ENTRIES / cells) ** 0.5):,} levels."
         )
-    flat = np.bincount((cell * n + origin) * n + target, minlength=cells * n * n)
-    return flat.reshape(HOURS, DAY_TYPES, n, n)
+    return np.bincount((cell * n + origin) * n + target, minlength=cells * n * n).reshape(HOURS, DAY_TYPES, n, n)
 
 
 def shrink(counts: NDArray[Any], pooled: FloatArray, strength: float) -> FloatArray:

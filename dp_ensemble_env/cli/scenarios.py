@@ -139,7 +139,6 @@ def _shown(of: Any, columns: dict[str, str]) -> list[str]:
 
 
 def _probes(of: Probes) -> list[tuple[str, str]]:
-    """Say in words what the probes of an instance are."""
     blind = f", blind {of.blind:.1f}" if of.blind < 100.0 else ""
     needs = f"best open loop {of.open_loop:.1f}{blind}, without data {of.public_guess:.1f}, myopic {of.myopic:.1f}"
     modes = [

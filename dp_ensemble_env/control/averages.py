@@ -39,8 +39,7 @@ def average_sampled(
     p = np.exp(kernel.log_values[0])
     before = rng.bit_generator.state
     total = np.zeros_like(solution.policy_values)
-    good = _average_linear(rng, kernel.indptr, kernel.indices, p, solution.policy_values, k, samples, total)
-    if not good:
+    if not _average_linear(rng, kernel.indptr, kernel.indices, p, solution.policy_values, k, samples, total):
         rng.bit_generator.state = before
         total[:] = 0.0
         average_logs(rng, kernel.indptr, kernel.indices, p, scaled, k, samples, total)

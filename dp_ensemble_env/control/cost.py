@@ -157,8 +157,7 @@ def _summed_costs(model: EnsembleModel, k: float, formula: str, samples: int, rn
             drawn = noisy.over_times(kernel.dense(kernel.linear))
             drawn = drawn if noisy.contexts else drawn[0]
             divergence = rel_entr(noisy.policy, model.default_policy) - rel_entr(noisy.policy, drawn)
-            ahead = best.log_desirability[:-1] - noisy.log_desirability[:-1]
-            cost = gamma * (divergence.sum(axis=-1) + ahead)
+            cost = gamma * (divergence.sum(axis=-1) + (best.log_desirability[:-1] - noisy.log_desirability[:-1]))
         sums += cost, cost**2
     return sums
 

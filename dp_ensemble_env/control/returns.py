@@ -281,7 +281,6 @@ class ExactReturn:
         return value, slope
 
     def _evaluate(self, tilts: ArrayLike) -> tuple[float, FloatArray]:
-        """Return the expected return and its derivative by every tilt."""
         tau, weight = self._scaled(tilts)
         utility, extra, coupling = self._utility, 0.0, self._model.coupling
         if coupling is not None:

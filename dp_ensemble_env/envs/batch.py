@@ -95,8 +95,7 @@ class Batch:
             action = action.astype(FLOAT64, order="C")
         elif not fits or action.dtype is not FLOAT64 or not action.flags.carray:
             action = self.as_action(action, shape)
-        flat = action.reshape(self.size, -1)
-        verdict = step.step(self.problem, self._plain_state, flat, observations, values)
+        verdict = step.step(self.problem, self._plain_state, action.reshape(self.size, -1), observations, values)
         if verdict == step.CLIPPED and not self._warned:
             self._warned = True
             logger.warn(f"actions lie in [{self.low:g}, 1]; those outside are clipped to it.")

@@ -290,7 +290,6 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
         return info
 
     def _tell_more(self, info: dict[str, Any], values: list[float]) -> None:
-        """Add the info that only some environments have."""
         if self.model.context is not None:
             info["context"] = int(self.model.context.shown[self.context])
         if self._coupled:

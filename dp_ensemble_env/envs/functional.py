@@ -337,7 +337,6 @@ def _namespace(params: Params) -> Any:
 
 @lru_cache(maxsize=1)
 def _register() -> None:
-    """Tell JAX, once, which parts of the parameters are arrays."""
     import jax
 
     names: dict[bool, list[str]] = {True: [], False: []}
@@ -383,13 +382,11 @@ def _rows(xp: Any, matrix: Array, index: Array) -> Array:
 
 
 def _shares(xp: Any, params: Params, states: Array) -> Array:
-    """Return the share of the loads in each state."""
     numbers = xp.arange(params.n_states, dtype=states.dtype, device=getattr(states, "device", None))
     return xp.mean(xp.astype(states[..., None] == numbers, params.power.dtype), axis=-2)
 
 
 def _choose(xp: Any, condition: Array, yes: Array, no: Array) -> Array:
-    """Choose between two arrays by a condition of fewer axes."""
     return xp.where(xp.reshape(condition, tuple(condition.shape) + (1,) * (no.ndim - condition.ndim)), yes, no)
 
 

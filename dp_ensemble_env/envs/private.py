@@ -45,8 +45,12 @@ class Behaviour:
         if privacy is not None:
             settings.models[0].check_publishable()  # before anything is charged
         if isinstance(privacy, Release):
-            _check_release(privacy, settings.models[0])
-            self.put(settings.models[0].public(privacy), privacy)
+            model, n, shape = settings.models[0], settings.models[0].n_states, privacy.log_matrix.shape
+            if shape not in (model.default.shape, (n, n), (model.horizon, n, n)):
+                raise ValueError(
+                    f"the release has shape {shape}, but the model has {n} states and {model.horizon} steps."
+                )
+            self.put(model.public(privacy), privacy)
             self._account_for(privacy, given=settings.ledger is not None)
         elif privacy is not None:
             self._mechanism, self._true = privacy, settings.models[0]
@@ -168,14 +172,6 @@ class Behaviour:
         memo[id(self)] = twin
         twin.__dict__.update({name: copy.deepcopy(value, memo) for name, value in self.__dict__.items()})
         return twin
-
-
-def _check_release(release: Release, model: EnsembleModel) -> None:
-    n = model.n_states
-    if release.log_matrix.shape not in (model.default.shape, (n, n), (model.horizon, n, n)):
-        raise ValueError(
-            f"the release has shape {release.log_matrix.shape}, but the model has {n} states and {model.horizon} steps."
-        )
 
 
 def _as_ledger(ledger: Any) -> PrivacyLedger | None:

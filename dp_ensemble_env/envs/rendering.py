@@ -238,7 +238,6 @@ class Renderer:
         self._line((axes.left, axes.top), (axes.left, axes.bottom), INK)
 
     def _key_rows(self, names: list[tuple[str, Color]], width: int) -> list[list[tuple[str, Color]]]:
-        """Break the entries of a key into rows that fit."""
         rows: list[list[tuple[str, Color]]] = [[]]
         for entry in names:
             if rows[-1] and sum(self._width(name) for name, _ in (*rows[-1], entry)) > width + 11:

@@ -371,7 +371,6 @@ def _padded(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 
 def _check_alike(models: Sequence[EnsembleModel]) -> None:
-    """Refuse models that cannot be played side by side."""
     shapes = {
         (*model.tables().behaviour.shape, model.default.shape, getattr(model.nature, "shape", None))
         + (model.spread_start, model.shares_shown, getattr(model.coupling, "kind", None))

@@ -163,7 +163,6 @@ class EnsembleVectorEnv(BatchView, VectorEnv[NDArray[np.float32], NDArray[np.flo
         return {**infos, **{f"_{key}": present for key in infos}}
 
     def _check_first(self, actions: Any) -> None:
-        """Refuse bad actions before a release is drawn."""
         array = self._batch.as_action(actions, self._shape)
         playing = self._batch.state.time < self.model.horizon
         wrong = np.isnan(array) & playing.reshape(-1, *(1,) * (array.ndim - 1))

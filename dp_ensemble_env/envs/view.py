@@ -238,7 +238,6 @@ def _number(value: Any, name: str, count: int, names: str = "") -> int:
 
 
 def _distribution(occupancy: Any, model: EnsembleModel) -> FloatArray:
-    """Return a distribution over the states, or raise."""
     array, n = as_float_array(occupancy, "occupancy", 1), model.n_states
     if array.shape != (n,) or (array < 0).any() or abs(array.sum() - 1.0) > 1e-6:
         raise ValueError(

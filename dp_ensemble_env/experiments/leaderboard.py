@@ -180,7 +180,6 @@ def cells(names: Iterable[str] = (), lines: Iterable[Line] | None = None, brough
 
 
 def _chosen(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the scenarios that are asked for, by default all."""
     chosen = tuple(names) or tuple(scenarios.names())
     for name in chosen:
         check_choice(name, "scenario", scenarios.names())

@@ -250,7 +250,6 @@ def tables(standings: Standings) -> dict[str, Table]:
 
 
 def _without_empty(table: Table) -> Table:
-    """Leave out columns in which nothing stands."""
     headings, rows = table
     kept = [i for i in range(len(headings)) if any(row[i] not in ("", "–") for row in rows)]
     return [headings[i] for i in kept], [[row[i] for i in kept] for row in rows]

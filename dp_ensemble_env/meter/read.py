@@ -80,7 +80,6 @@ def _changed(settings: ReadSettings | None, changes: dict[str, Any]) -> ReadSett
 
 
 def _readings(path: str | os.PathLike[str], settings: ReadSettings, every: bool) -> list[Readings]:
-    """Hand the file to the reader of its format."""
     file = readable_file(path)
     settings.limit("bytes", file.stat().st_size, Origin(file.name))
     with file.open("rb") as stream:
@@ -375,7 +374,6 @@ def _mark_skipped_hours(
 
 
 def _note_gaps(gaps: tuple[Gap, ...], notes: list[str]) -> None:
-    """Note the gaps that no other note explains."""
     plain = [gap for gap in gaps if gap.reason in (MISSING, "empty")]
     if plain:
         longest = max(plain, key=lambda gap: gap.intervals)

@@ -96,7 +96,6 @@ def series_data(series: PowerSeries, slug: str, title: str, origin: str, date: s
 
 
 def _check_power(series: PowerSeries, title: str) -> None:
-    """Refuse a series that no chain of power levels can be made of."""
     low, high = np.nanmin(series.kw), np.nanmax(series.kw)
     if not high - low > 1e-9 * abs(high):
         raise ValueError(f"the power of {title} never changes from {high:g} kW, so there is nothing to control.")

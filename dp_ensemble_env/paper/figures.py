@@ -320,7 +320,6 @@ def _trade_off(study: Study, path: Path) -> str:
 
 
 def _below(axes: Any, columns: int, **options: Any) -> None:
-    """Put the legend below the axes and their label."""
     axes.legend(loc="upper center", bbox_to_anchor=(0.44, -0.2), ncols=columns, **options)
 
 

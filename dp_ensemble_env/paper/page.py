@@ -174,7 +174,6 @@ def takeaways(studies: list[Study], findings: dict[str, list[v.Finding]]) -> lis
 
 
 def _rules() -> list[str]:
-    """Say how claims are judged, with the thresholds."""
     names = ("SLIGHTLY", "SLIGHTLY_DEARER", "INDISTINCT", "DISTINCT")
     shares = {name: v.percent(getattr(v, name), 0) for name in names}
     low, high = (v.percent(share, 0) for share in v.ABOUT_15)

@@ -119,7 +119,6 @@ delta=0.001, above the budget of 2; use an earlier release (post-processing is f
                 )
 
     def _start(self, rows: Any, budget: Any, h: Any) -> None:
-        """Begin with nothing spent."""
         self._accountant = Accountant(check_rows(rows), check_budget(budget))
         self.h = check_in_range(h, "h", 0, 2)
         self._log: list[tuple[str, Event, int]] = []
@@ -301,7 +300,6 @@ delta=0.001, above the budget of 2; use an earlier release (post-processing is f
             self._position = journal.append(self.path, line, self._position)
 
     def _open(self, path: Path) -> None:
-        """Read the file, or begin it."""
         if journal.is_new(path):
             self._position = journal.begin(path, self._header())
             return

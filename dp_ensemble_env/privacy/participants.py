@@ -288,7 +288,6 @@ def context_paths(model: EnsembleModel, days: int, rng: np.random.Generator) -> 
 def _cells(
     model: EnsembleModel, count: int, days: int, rng: np.random.Generator, kappa: float, classes: IntArray | None
 ) -> Iterator[NDArray[np.int64]]:
-    """Yield the cells of one participant after the other."""
     n, m = model.default.shape[-2:]
     lead = model.default.shape[:-2]
     kinds = np.arange(int(np.prod(lead))).reshape(lead) if classes is None else classes

@@ -196,7 +196,6 @@ def _accounting(rows: str | int) -> str:
 
 
 def _line(ledger: PrivacyLedger, epsilon: float, delta: float, settings: str, terms: list[str]) -> str:
-    """Return the privacy line of a ledger."""
     charges = ledger.charges
     draws = [charge for charge in charges if charge.draws]
     disclosed = any(isinstance(charge, Disclosure) for charge in charges)

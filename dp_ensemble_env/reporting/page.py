@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import metadata, resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dp_ensemble_env import __version__
 from dp_ensemble_env.reporting.charts import Chart
@@ -44,7 +44,7 @@ MARKED |= {f"{term}s": term for term in ("instance", "participant", "release", "
 MARKED |= {"released": "release", "policies": "policy", "without any data": "without data"}
 MARKED |= {"ε": "epsilon", "δ": "delta", "k": "concentration", "customer baseline": "baseline"}
 _WORDS = "|".join(sorted(map(re.escape, MARKED), key=len, reverse=True))
-_FOUND = re.compile(rf"(?<![\w&;-])({_WORDS})(?![\w-])", re.IGNORECASE)
+_TERM = re.compile(rf"(?<![\w&;-])({_WORDS})(?![\w-])", re.IGNORECASE)
 
 
 class Cell(NamedTuple):
@@ -128,7 +128,9 @@ class Page:
     def _figure(self, chart: Chart, picture: Path, caption: str) -> str:
         words = f"<figcaption>{self._marked(caption)}</figcaption>" if caption else ""
         image = _image(picture, caption or chart.title, ' class="plain"')
-        data = f'<script type="application/json">{_json(chart.spec())}</script>'
+        spec = json.dumps(chart.spec(), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        spec = spec.replace("<", "\\u003c")  # no text in it can end the element early
+        data = f'<script type="application/json">{spec}</script>'
         return f'<figure class="chart"><div class="live"></div>{image}{words}{data}</figure>'
 
     # -------------------------------------------------------------- the whole
@@ -202,11 +204,6 @@ def _image(path: Path, words: str, kind: str = "") -> str:
     return f'<img{kind} alt="{html.escape(words)}" src="data:image/png;base64,{data}">'
 
 
-def _json(content: Any) -> str:
-    """Write JSON that no text in it can end early."""
-    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-
-
 def _cell(cell: str | Cell, label: str, left: bool) -> str:
     name = f' data-label="{html.escape(label)}"' if label else ""
     if isinstance(cell, str):
@@ -254,7 +251,7 @@ def link_terms(escaped: str, wanted: Callable[[str], bool]) -> str:
             return match[1]
         return f'<a class="term" href="#{anchor(term)}">{match[1]}</a>' if wanted(term) else match[1]
 
-    return _FOUND.sub(link, escaped)
+    return _TERM.sub(link, escaped)
 
 
 def anchor(term: str) -> str:

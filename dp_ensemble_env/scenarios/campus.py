@@ -102,8 +102,7 @@ def campus_aggregate(seed: int = 0, buildings: int = 100) -> FloatArray:
 
 def campus_chain(seed: int = 0, n_states: int = 20, buildings: int = 100) -> MarkovChain:
     """Estimate the summer dynamics of the synthetic campus's aggregate power."""
-    reading = _reading(seed, n_states)
-    return estimate_chain(campus_aggregate(seed, check_count(buildings, "buildings")), **reading)
+    return estimate_chain(campus_aggregate(seed, check_count(buildings, "buildings")), **_reading(seed, n_states))
 
 
 def _reading(seed: int, n_states: int) -> dict[str, Any]:

@@ -233,7 +233,6 @@ class ProblemSettings(ForecastSettings, MeterSettings, EventSettings, ModelSetti
         return Problem(model, self, tuple(dict.fromkeys((*series.notes, *notes, *model.notes, when, f"{public}."))))
 
     def _pooled(self, series: PowerSeries, event: DemandResponseEvent) -> EnsembleModel:
-        """Estimate one chain for all times."""
         loads = self.loads or 1
         return EnsembleModel.from_series(
             series,

@@ -200,7 +200,6 @@ class Progress(Monitor):
 
 
 def _line(task: Task) -> Text:
-    """Return the state of a stage in words."""
     from rich.text import Text
 
     left = None if task.finished else task.time_remaining

@@ -89,8 +89,7 @@ def check_in_range(
     """Return `value` as a float inside the interval from `low` to `high`."""
     number = _as_number(value, name)
     above = number > low if open_low else number >= low
-    below = number < high if open_high else number <= high
-    if not (above and below):
+    if not (above and (number < high if open_high else number <= high)):
         left, right = "(" if open_low else "[", ")" if open_high else "]"
         raise ValueError(
             f"{name} must lie in {left}{low:g}, {high:g}{right}, got {value!r}; "

@@ -52,5 +52,4 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def finished(trained: Path, tmp_path: Path) -> Path:
-    """Return a copy of the finished run."""
     return shutil.copytree(trained, tmp_path / "run")

@@ -54,8 +54,7 @@ def two_agents() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Whole numbers, so that ties occur; the second agent has fewer runs."""
     rng = np.random.default_rng(5)
     one = {"a": rng.integers(80, 100, (5, 4)).astype(float), "b": rng.integers(60, 90, (5, 3)).astype(float)}
-    other = {"a": rng.integers(78, 98, (3, 4)).astype(float), "b": rng.integers(65, 90, (3, 3)).astype(float)}
-    return one, other
+    return one, {"a": rng.integers(78, 98, (3, 4)).astype(float), "b": rng.integers(65, 90, (3, 3)).astype(float)}
 
 
 def test_pooled_means_and_profiles_are_those_of_rliable(two_agents: tuple[dict, dict]) -> None:

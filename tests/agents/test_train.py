@@ -193,5 +193,4 @@ def test_a_learner_of_a_library_is_one_line(tmp_path):
     env = EnsembleEnv("campus-event", action="price")
     changes = {"learning_starts": 20, "buffer_size": 500, "batch_size": 16, "n_envs": 4}
     agent = train("cross-q", env, TrainingSettings(steps=60, hyperparams=changes), keep=RunFolder(tmp_path / "run"))
-    loaded = load_agent(tmp_path / "run")
-    assert evaluate(loaded, env).score == pytest.approx(evaluate(agent, env).score, abs=1e-6)
+    assert evaluate(load_agent(tmp_path / "run"), env).score == pytest.approx(evaluate(agent, env).score, abs=1e-6)

@@ -14,8 +14,7 @@ from dp_ensemble_env.chain.event import DemandResponseEvent
 def meter(days=30, level=None, start="2018-06-02"):
     """Quarter-hourly series whose level is constant over each day, equal to the day's number."""
     times = np.datetime64(start, "s") + np.arange(days * 96) * np.timedelta64(900, "s")
-    kw = np.repeat(np.arange(days, dtype=float) if level is None else np.asarray(level, dtype=float), 96)
-    return times, kw
+    return times, np.repeat(np.arange(days, dtype=float) if level is None else np.asarray(level, dtype=float), 96)
 
 
 def test_best_five_of_ten_weekdays():
@@ -69,8 +68,7 @@ def test_the_first_reading_of_a_series_counts():
 def test_hours_and_quarter_hours_serve_each_other():
     times, kw = meter(32, np.full(32, 100.0))
     kw[np.arange(kw.size) % 4 == 0] = 140.0
-    event = DemandResponseEvent(step_minutes=60, notice_minutes=60)
-    assert_allclose(customer_baseline(times, kw, event), 110.0)
+    assert_allclose(customer_baseline(times, kw, DemandResponseEvent(step_minutes=60, notice_minutes=60)), 110.0)
     times, kw = meter(32)
     baseline = customer_baseline(times[::4], kw[::4] + np.arange(kw.size)[::4] / 4 % 24, DemandResponseEvent())
     days = np.mean([27, 26, 25, 24, 23])

@@ -29,8 +29,7 @@ def enumerated(model, policy):
     total, power = 0.0, np.zeros(model.horizon + 1)
     steps = itertools.product(range(model.n_contexts), range(model.n_states), range(model.n_decisions))
     for path in itertools.product(list(steps), repeat=model.horizon):
-        ends = itertools.product(range(model.n_contexts), range(model.n_states))
-        for end in ends:
+        for end in itertools.product(range(model.n_contexts), range(model.n_states)):
             places = [(w, s) for w, s, _ in path] + [end]
             chance, earned = first[places[0][0]] * model.initial[places[0][1]], 0.0
             for t, (w, s, a) in enumerate(path):

@@ -108,8 +108,7 @@ def test_every_vectoriser_gives_single_environments_that_share_a_release(kind: s
         expected = single.step(actions[1])  # the single one was last reset with the second seed
         np.testing.assert_array_equal(observations[1], expected[0])
         assert rewards[1] == expected[1] and infos["power_kw"][1] == expected[4]["power_kw"]
-        releases = [envs.unwrapped.release] if kind == "vector_entry_point" else envs.get_attr("release")
-        for release in releases:
+        for release in [envs.unwrapped.release] if kind == "vector_entry_point" else envs.get_attr("release"):
             np.testing.assert_array_equal(release.matrix, single.unwrapped.release.matrix)
     finally:
         envs.close()

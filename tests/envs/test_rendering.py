@@ -47,8 +47,7 @@ def test_text_shows_numbers(campus: EnsembleModel) -> None:
     text = env.render()
     assert "step 4 of 18" in text and "Dirichlet release" in text
     assert f"reward so far {total:,.2f}" in text and f"power {info['power_kw']:.1f} kW" in text
-    shares = [float(x) / 100 for x in re.findall(r"([\d.]+)%", text)]
-    np.testing.assert_allclose(shares, env.occupancy, atol=6e-4)
+    np.testing.assert_allclose([float(x) / 100 for x in re.findall(r"([\d.]+)%", text)], env.occupancy, atol=6e-4)
 
 
 def test_human_mode_shows_a_window() -> None:

@@ -61,8 +61,7 @@ def test_directions_and_units_are_those_of_the_formulas(design: bool) -> None:
     metric = sum(c / np.trace(c) for c in map(covariance, models)) + 1e-4 / M * np.eye(M)
     rows = plans.reshape(-1, M) @ metric
     strength, vectors = eigh(rows.T @ rows, metric)  # the generalised problem, largest last
-    overlap = np.abs(found.directions @ metric @ vectors[:, ::-1][:, :k])
-    np.testing.assert_allclose(overlap, np.eye(k), atol=1e-6)
+    np.testing.assert_allclose(np.abs(found.directions @ metric @ vectors[:, ::-1][:, :k]), np.eye(k), atol=1e-6)
     assert strength[-1] > strength[-2] > strength[-3]
 
     chance = models[0].context.distributions(T)
@@ -80,8 +79,7 @@ def test_directions_and_units_are_those_of_the_formulas(design: bool) -> None:
 
     possible = chance[:T] > 0
     assert not possible.all()
-    by_hand = units(plans @ metric @ found.directions.T)
-    np.testing.assert_allclose(found.units[possible], by_hand[possible], rtol=1e-6)
+    np.testing.assert_allclose(found.units[possible], units(plans @ metric @ found.directions.T)[possible], rtol=1e-6)
     along = -signals.power_direction(models[0])
     price = plans @ metric @ along / (along @ metric @ along)
     np.testing.assert_allclose(found.price[possible], units(price[..., None])[possible][:, 0], rtol=1e-6)

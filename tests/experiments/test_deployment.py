@@ -42,8 +42,7 @@ def test_a_loss_with_nature_and_contexts_is_split_without_a_rest():
     assert found.privacy == pytest.approx(sampled - planned, rel=1e-9)
     assert found.total == pytest.approx(found.sampling + found.privacy, rel=1e-9) and found.total > 0
     low = deployed(model, None)
-    guessed = 100.0 * (deployed(model, model.guess) - low) / (best - low)
-    assert found.without_data == pytest.approx(guessed, abs=1e-6)
+    assert found.without_data == pytest.approx(100.0 * (deployed(model, model.guess) - low) / (best - low), abs=1e-6)
 
 
 def test_the_cents_of_the_table_add_up():

@@ -108,8 +108,7 @@ def test_stable_baselines3_trains_by_the_id(name: str) -> None:
     small = {"n_steps": 16, "batch_size": 32, "n_epochs": 1, "seed": 0, "device": "cpu"}
     population = POPULATIONS[(NAMES.index(name) + 1) % 3]
     loop = make_vec_env(f"dp_ensemble_env:{scenarios.environment_id(name)}", n_envs=2)
-    native = EnsembleVecEnv(2, model=name, action="tilt", population=population)
-    for envs in (loop, native):
+    for envs in (loop, EnsembleVecEnv(2, model=name, action="tilt", population=population)):
         before = sb3.PPO("MlpPolicy", envs, **small)
         weights = before.policy.action_net.weight.detach().clone()
         before.learn(32)

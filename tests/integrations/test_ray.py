@@ -169,7 +169,6 @@ def without_ray(folder, *grid):
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory):
-    """The tables of the gated cells, made without Ray."""
     folder = tmp_path_factory.mktemp("reference")
     (folder / "own_agents.py").write_text(AGENTS)
     (folder / "open").touch()

@@ -258,8 +258,7 @@ def test_claims_have_a_verdict_in_every_column(visit):
 
 def test_phone_shows_the_verdicts_without_scrolling(visit):
     """Each claim is a block of its own: verdict below the claim, nothing wider than the screen, no empty cells."""
-    page = visit("phone")
-    for table in page.locator("table.stack").all():
+    for table in visit("phone").locator("table.stack").all():
         assert table.evaluate("e => e.parentElement.scrollWidth <= e.parentElement.clientWidth")
         for row in table.locator("tbody tr").all():
             cells = [cell for cell in row.locator("td").all() if cell.is_visible()]

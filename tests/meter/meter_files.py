@@ -93,8 +93,7 @@ def ticks(first, count, minutes):
 
 def daily_shape(times):
     """A load with a daily cycle, in kWh per hour of the clock."""
-    hours = np.array([t.hour + t.minute / 60 for t in times])
-    return np.round(10 + 5 * np.sin((hours - 8) / 24 * 2 * np.pi), 3)
+    return np.round(10 + 5 * np.sin((np.array([t.hour + t.minute / 60 for t in times]) - 8) / 24 * 2 * np.pi), 3)
 
 
 def rows(times, values):

@@ -41,8 +41,7 @@ def test_columns_of_a_wide_file_are_chosen_by_name_and_added(file, reads, refuse
     notes = reads([111, NAN], path, column="sum", **how).notes
     assert "Left out of the sum, by their names: 'temperature'." in notes
     assert "Added up 3 columns; the sum is missing where one of them is." in notes
-    series = reads([1, 2], table("start,kwh,temp", "1,20", "2,21"))
-    assert "the only load whose name states a unit" in series.notes[0]
+    assert "the only load whose name states a unit" in reads([1, 2], table("start,kwh,temp", "1,20", "2,21")).notes[0]
     refused(r"different units \(kW, kWh\)", table("start,a_kw,b_kwh", "1,20", "2,21"), column="sum")
 
 

@@ -80,8 +80,7 @@ def test_repeats_that_say_the_same_are_kept_once_and_others_outside_autumn_are_c
     refused("lines 3 and 5", autumn("2024-11-03"), timezone="Europe/Berlin")  # Berlin changed the week before
     refused("lines 3 and 5", [*autumn("2024-11-03"), ("2024-11-03 01:00", 7)])  # a third reading
     rows = hours("2024-07-01", [1, 2, 3])
-    series = reads([1, 2, 3], [rows[0], *rows, rows[1]])
-    assert "Dropped 2 repeated readings that said the same." in series.notes
+    assert "Dropped 2 repeated readings that said the same." in reads([1, 2, 3], [rows[0], *rows, rows[1]]).notes
     assert reads([1, 2, 3], [rows[0], (rows[1][0], ""), rows[1], rows[2]]).gaps == ()
 
 
@@ -208,8 +207,7 @@ def test_a_series_written_in_any_layout_is_read_back(reads, kw, layout, step, da
         written = (time + timedelta(minutes=step * end)).strftime(pattern)
         rows.append(written + delimiter + ("" if value is None else repr(value).replace(".", decimal)))
     lines = [f"{'end' if end else 'start'}{delimiter}kW", *(rows[::-1] if reverse else rows)]
-    series = reads([NAN if value is None else value for value in kw], lines, spikes="keep")
-    assert series.times.tolist() == times
+    assert reads([NAN if value is None else value for value in kw], lines, spikes="keep").times.tolist() == times
 
 
 GOOD = table("start,kW", *range(1, 25))
@@ -240,7 +238,6 @@ def test_meters_have_a_limit(file, monkeypatch, reads):
 
 
 def samples(folder):
-    """One small good file of each kind."""
     found = folder / "good"
     if not found.exists():
         found.mkdir()

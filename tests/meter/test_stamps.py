@@ -63,7 +63,6 @@ def test_seconds_and_milliseconds_since_1970(file, reads, scale, refused):
     first = 1720000800  # 2024-07-03 10:00 UTC
     path = file(["time,kW", *(f"{(first + 900 * i) * scale},{i + 1}" for i in range(4))])
     refused("in UTC; pass timezone=", path, stamp="start")
-    series = reads([1, 2, 3, 4], path, stamp="start", timezone="America/New_York")
-    assert series.times[0] == at("2024-07-03T06:00")
+    assert reads([1, 2, 3, 4], path, stamp="start", timezone="America/New_York").times[0] == at("2024-07-03T06:00")
     # A number that never changes is no time.
     refused("no column of timestamps", ["account,kW", *(f"{first * scale},{i}" for i in range(5))], stamp="start")

@@ -107,8 +107,7 @@ def test_audit_refuses_bad_input():
 @pytest.mark.parametrize(("norm", "n", "kind"), [(1, 3, "stays"), (2, 6, "jumps"), (2, 7, "stays")])
 def test_the_canary_contributes_all_that_the_clip_allows(norm, n, kind):
     fleet = Fleet(canary_counts(n, kind)[None])
-    contribution = Layout.of(fleet, norm).contributions(fleet.counts)[0]
-    assert np.linalg.norm(contribution, norm) == pytest.approx(1.0, abs=1e-9)
+    assert np.linalg.norm(Layout.of(fleet, norm).contributions(fleet.counts)[0], norm) == pytest.approx(1.0, abs=1e-9)
 
 
 def test_the_canary_is_one_participant_more_and_jumps_from_every_level():

@@ -75,8 +75,7 @@ def test_an_id_column_joins_the_meters_of_a_participant(tmp_path):
 
 
 def test_who_cannot_be_read_is_left_out_and_named_to_the_operator_alone(tmp_path):
-    text = WIDE.replace("00:15,2.5,5.0", "00:15,2.5,five")
-    fleet = Fleet.read(write(tmp_path / "fleet.csv", text), **DECLARED)
+    fleet = Fleet.read(write(tmp_path / "fleet.csv", WIDE.replace("00:15,2.5,5.0", "00:15,2.5,five")), **DECLARED)
     assert_array_equal(fleet.counts, [NORTH])
     assert list(fleet.left_out) == ["south (kW)"] and "five" in fleet.left_out["south (kW)"]
     ledger = PrivacyLedger()
@@ -248,8 +247,7 @@ def test_what_repeats_itself_in_the_default_is_one_class():
     assert fleet.counts[:, 0].sum() == 40 * 3 * 2
     release = mechanism("gaussian:epsilon=1").release(fleet, 1)
     assert_array_equal(release.matrix[1], release.matrix[3])
-    guess = np.stack([day, night, day, day, night])
-    assert_array_equal(classes_of(model.override(guess=guess)), [0, 1, 2, 2, 3])
+    assert_array_equal(classes_of(model.override(guess=np.stack([day, night, day, day, night]))), [0, 1, 2, 2, 3])
     assert classes_of(MODELS["times"]) is None
 
 

@@ -29,8 +29,7 @@ def test_the_clock_counts_the_time_in_the_mode():
 
 
 def test_imbalance_pays_by_context(model):
-    day = pp.Day.draw(pp.streams("pool-pumps", 0)[0])
-    for w, price in enumerate(day.imbalance):
+    for w, price in enumerate(pp.Day.draw(pp.streams("pool-pumps", 0)[0]).imbalance):
         assert model.utility[7, w, H + 3] == pytest.approx(-price * 1.0 * 0.5) and model.utility[7, w, 3] == 0.0
     tilt = optimal_tilts(model)
     start = tilt[:40, :, H] - tilt[:40, :, 4]  # start a pump that has rested for two hours, or let it be

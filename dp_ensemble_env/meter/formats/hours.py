@@ -111,8 +111,7 @@ def find_day_columns(table: Table) -> DayColumns | None:
 def _by_number(numbered: dict[int, int]) -> DayColumns | None:
     low, high = min(numbered.values()), max(numbered.values())
     per_day = next((n for n in _COUNTS if high - low < n + n // 24), None)
-    known = set(numbered.values())
-    if low > 1 or per_day is None or not set(range(low, low + per_day)) <= known:
+    if low > 1 or per_day is None or not set(range(low, low + per_day)) <= set(numbered.values()):
         return None
     return DayColumns(list(numbered), np.array(list(numbered.values())) - low, per_day)
 

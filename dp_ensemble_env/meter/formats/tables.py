@@ -100,7 +100,6 @@ def read_table(source: Source, settings: ReadSettings, every: bool) -> list[Read
 
 
 def _lay_out(table: Table, settings: ReadSettings, every: bool) -> Layout:
-    """Settle which columns to read, and what is known of them."""
     kind = "csv"
     if table.index("start time") is not None and table.index("date") is not None and _usage(table) is not None:
         kind = "opower"
@@ -325,7 +324,6 @@ def to_wall(parsed: Stamps, zone: tzinfo | None, origin: Origin) -> tuple[NDArra
 
 
 def _choose(table: Table, kind: str, settings: ReadSettings, taken: set[int], every: bool) -> Choice:
-    """Settle columns, unit and stamp for one format."""
     if kind == "opower" and settings.column is None and (place := _usage(table)) is not None:
         return Choice([place], unit_of(table.header[place]), "start")
     places = [i for i in candidates(table) if i not in taken]

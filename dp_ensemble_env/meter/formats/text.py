@@ -85,8 +85,7 @@ class TextFile:
 
     def _check_lines(self, block: bytes, length: int) -> int:
         """Refuse endless lines; return how much of an unfinished one is behind us."""
-        most = self.settings.most("characters in a line")
-        if length + len(block) > most:
+        if length + len(block) > self.settings.most("characters in a line"):
             parts = block.replace(b"\r", b"\n").split(b"\n")
             parts[0] = b" " * length + parts[0]
             self.settings.limit("characters in a line", max(map(len, parts)), self.origin)

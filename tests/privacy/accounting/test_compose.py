@@ -150,8 +150,7 @@ def test_pessimistic_discretisation_is_never_below_the_exact_delta(k, h, omega, 
     reach = worst_case_epsilon(1e-15, k, h, omega)
     loss = discretised(lambda grid: np.exp(log_worst_case_delta(grid, k, h, omega)), reach, reach / points)
     for epsilon in np.linspace(0, reach, 37):
-        exact = worst_case_delta(epsilon, k, h, omega)
-        assert loss.get_delta_for_epsilon(epsilon) >= exact * (1 - 1e-9) - 1e-16
+        assert loss.get_delta_for_epsilon(epsilon) >= worst_case_delta(epsilon, k, h, omega) * (1 - 1e-9) - 1e-16
     if points == 3000:
         epsilon = reach / 10
         assert loss.get_delta_for_epsilon(epsilon) == pytest.approx(worst_case_delta(epsilon, k, h, omega), rel=1e-2)
@@ -277,8 +276,7 @@ def test_pure_losses_add_up_without_delta():
 
 def test_gaussian_draws_compose_to_one_gaussian():
     counted = [(GaussianLoss(5.0), 3), (GaussianLoss(8.0), 2)]
-    together = (3 / 25 + 2 / 64) ** -0.5
-    assert total_epsilon(1e-6, counted) == pytest.approx(gaussian_epsilon(1e-6, together), rel=1e-12)
+    assert total_epsilon(1e-6, counted) == pytest.approx(gaussian_epsilon(1e-6, (3 / 25 + 2 / 64) ** -0.5), rel=1e-12)
     direct = pld.from_gaussian_mechanism(5.0).self_compose(3).compose(pld.from_gaussian_mechanism(8.0).self_compose(2))
     assert total_epsilon(1e-6, counted) == pytest.approx(direct.get_epsilon_for_delta(1e-6), rel=1e-3)
 

@@ -316,8 +316,7 @@ def test_theorem_2_by_its_formula(k, omega, rest, size, h):
         m, w, c = k * mp.mpf(h) / 2, mp.mpf(omega), 1 - mp.mpf(rest) - mp.mpf(omega)
         constant = mp.log(mp.beta(k * w, k * c) / mp.beta(k * w + m, k * c - m))
         expected = float(constant + m * mp.log((1 - (size - 1) * psi) / psi))
-    found = theorem2_epsilon(k, h, omega, rest, size, 0.05)
-    assert found == pytest.approx(max(expected, 0.0), rel=1e-8, abs=1e-13)
+    assert theorem2_epsilon(k, h, omega, rest, size, 0.05) == pytest.approx(max(expected, 0.0), rel=1e-8, abs=1e-13)
 
 
 @pytest.mark.parametrize(
@@ -347,8 +346,7 @@ def test_theorem_2_bounds_the_exact_pair():
         for omega in (0.02, 0.1, 0.2):
             for delta in (0.05, 1e-3, 1e-6):
                 row = [omega + 0.015, omega, 1 - 2 * omega - 0.015]
-                bound = theorem2_epsilon(k, 0.03, omega, omega, 2, delta)
-                assert bound >= pair_epsilon(delta, row, 0, 1, k, 0.03)
+                assert theorem2_epsilon(k, 0.03, omega, omega, 2, delta) >= pair_epsilon(delta, row, 0, 1, k, 0.03)
     assert theorem2_log_psi(50.0, 1e-4, 1e-4, 2, 0.05) < math.log(1e-50)  # ψ far below any double near zero
     assert math.isfinite(theorem2_epsilon(50, 0.03, 1e-4, 1e-4, 2, 0.05))
 

@@ -198,8 +198,7 @@ def test_the_likelihood_ratio_of_the_whole_transcript_is_that_of_one_gaussian_dr
 def test_a_participant_contributes_the_same_in_any_company_and_the_empty_ones_nothing(model, fleet, recorded):
     tape, replay = recorded
     order = np.random.default_rng(1).permutation(fleet.participants)
-    empty = np.zeros((300, *fleet.shape))
-    for other in (Fleet(fleet.counts[order]), joined(fleet, empty)):
+    for other in (Fleet(fleet.counts[order]), joined(fleet, np.zeros((300, *fleet.shape)))):
         for before, after in zip(tape.sums, replay(other), strict=True):
             assert_array_equal(before, after)
     rng = np.random.default_rng(2)

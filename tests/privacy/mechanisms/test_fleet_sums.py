@@ -136,8 +136,7 @@ def test_releases_are_behaviour_and_noise_alone_releases_the_guess(spec, case):
     for number, seed in ((0, 0), (1, 1), (8, 2)) if case == "levels" else [(2, 1)]:
         few = Fleet(np.ones((number, *drawn), dtype=int), classes=classes)
         assert_allclose(mechanism(spec).release(few, seed, **terms).matrix, guess, atol=1e-12)
-    many = Fleet(np.repeat(one_sided(drawn), 60, axis=0), classes=classes)
-    release = mechanism(spec).release(many, 1, **terms)
+    release = mechanism(spec).release(Fleet(np.repeat(one_sided(drawn), 60, axis=0), classes=classes), 1, **terms)
     assert release.matrix.shape == shape and (release.matrix >= 0).all()
     assert_allclose(release.matrix.sum(axis=-1), 1.0, atol=1e-12)
     if "support" in terms:

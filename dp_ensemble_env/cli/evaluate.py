@@ -221,8 +221,7 @@ def show(heading: str, env: EnsembleEnv, result: Outcome, deployed: Deployed | N
         paragraph(f"{heading}\n{deployed}\n")
     table(heading if deployed is None else "On the release", ("", "", ""), result.lines())
     if deployed is None:
-        paragraph(privacy_line(result.privacy) if env.release is None else str(env.ledger.statement()))
-        print()
+        paragraph(f"{env.ledger.statement() if env.release else privacy_line(result.privacy)}\n")
 
 
 def show_tenths(shared: Tenths) -> None:

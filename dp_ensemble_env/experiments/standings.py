@@ -84,7 +84,7 @@ def line_names(cells: Sequence[Cell]) -> dict[str, str]:
         parts = [label := cell.label or cell.agent]
         parts += [cell.action] if len(actions[label]) > 1 or cell.steps is not None else []
         parts += [str(cell.population)] if len(populations[label]) > 1 else []
-        parts += [show_privacy(cell.privacy)] if cell.privacy is not None else []
+        parts += [] if cell.privacy is None else [show_privacy(cell.privacy).replace(",", ", ")]  # so that it wraps
         names[cell.key] = ", ".join(parts)
     return names
 

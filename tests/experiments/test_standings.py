@@ -41,7 +41,7 @@ def test_agents_are_grouped_by_what_they_knew_and_every_score_has_its_price(rows
     headings, lines = tables(Standings(rows))["overall"]
     assert headings[:5] == ["knew", "agent", "score", "without data", "ε"]
     assert [line[:2] for line in lines] == [
-        ["the truth", "good"], ["", "partial (1 of 2)"], ["a release", "good, k=50,floor=0.05"],
+        ["the truth", "good"], ["", "partial (1 of 2)"], ["a release", "good, k=50, floor=0.05"],
         ["other instances", "ppo, price"], ["nothing", "without-data"],
     ]  # fmt: skip
     assert [line[4] for line in lines] == ["∞", "∞", "20", "∞", "0"] and {line[3] for line in lines} == {"85.0"}
@@ -62,8 +62,8 @@ def test_profiles_and_chances_are_their_formulas(rows):
 def test_releases_stand_beside_the_plan_without_data_problem_by_problem(rows):
     found = tables(Standings(rows))
     assert found["releases"][1] == [
-        ["good, k=50,floor=0.05", "a", "86.0", "85.0", "12.3", "86.0"],
-        ["good, k=50,floor=0.05", "b", "99.0", "85.0", "20", "99.0"],
+        ["good, k=50, floor=0.05", "a", "86.0", "85.0", "12.3", "86.0"],
+        ["good, k=50, floor=0.05", "b", "99.0", "85.0", "20", "99.0"],
     ]
     headings, lines = found["problems"]
     assert headings[:3] == ["problem", "without data", "good"] and lines[1][:4] == ["b", "85.0", "97.0", "–"]

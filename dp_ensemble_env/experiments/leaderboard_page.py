@@ -121,12 +121,13 @@ class Board:
         return len(self.all(entry)) >= self.asked[entry]
 
     def ranked(self) -> list[Entry]:
-        """Return the lines by what was known, then complete ones first, then by score; no bounds and no studies."""
+        """Return the lines by what was known, then those of all scenarios, then by score; no bounds and no studies."""
         kept = [entry for entry in self.lines if entry.track in (OPEN, PRIVATE) and self.scores(entry)]
 
         def place(entry: Entry) -> tuple[Any, ...]:
             score = statistics.interval(self.scores(entry)).value
-            return KNOWLEDGE.index(entry.knows), not self.whole(entry), -score
+            few = len(self.scores(entry)) < len(self.scenarios)
+            return KNOWLEDGE.index(entry.knows), not self.whole(entry), few, -score
 
         return sorted(kept, key=place)
 
@@ -139,6 +140,8 @@ def overall(board: Board) -> Table:
         rows, knows = board.all(entry), "" if entry.knows == before else entry.knows
         epsilon = standings.show_epsilon(max(row.epsilon for row in rows))
         cells = f"{len(rows)} of {max(len(rows), board.asked[entry])}"
+        if (played := len(board.scores(entry))) < len(board.scenarios):
+            cells += f" ({played} scenario{'s' * (played > 1)})"
         cpu = np.mean([row.compute.get("cpu_seconds", 0.0) for row in rows])
         score = str(statistics.interval(board.scores(entry)))
         lines.append([knows, entry.title, entry.track, score, epsilon, cells, f"{cpu:,.1f}"])
@@ -395,7 +398,11 @@ def page(board: Board, content: Mapping[str, Any]) -> str:
     tables = {track: by_scenario(board, track) for track in (OPEN, PRIVATE)}
     tables |= {make.__name__: make(board) for make in (overall, by_mode, memory, profiles, improvement, curves)}
     tables["hard"] = hard(board, content.get("noise", {}))
-    texts = {name: standings.markdown(*made).strip() if made[1] else "None yet." for name, made in tables.items()}
+    words = {"overall": 3, "profiles": 2, "improvement": 2, "curves": 3}
+    texts = {
+        name: standings.markdown(*made, words=words.get(name, 1)).strip() if made[1] else "None yet."
+        for name, made in tables.items()
+    }
     colophon = (
         f"`{content['command']}` with {software}. SHA-256 of all rows: `{content['digest'][:16]}…`. All rows: "
         "`experiments/leaderboard.json` in the package."
@@ -451,7 +458,7 @@ def write_agents(folder: Path, board: Board, store: Store) -> None:
         epsilon = standings.show_epsilon(one["epsilon"] or math.inf)
         link, digest = f"[`{one['name']}`]({one['name']}.safetensors)", f"`{one['sha256'][:12]}…`"
         rows.append([link, one["privacy"] or "none", epsilon, f"{one['score']:.2f}", digest])
-    made = standings.markdown(["agent", "privacy", "ε", "score", "SHA-256"], rows)
+    made = standings.markdown(["agent", "privacy", "ε", "score", "SHA-256"], rows, words=2)
     text = TEMPLATE.with_name("trained_agents.md").read_text(encoding="utf-8")
     with atomic_write(folder / "index.md") as stream:
         stream.write(text.format(agents=made.strip(), command=cards[0]["command"]))

@@ -423,6 +423,9 @@ def results(rows: Iterable[Row], command: str) -> dict[str, Any]:
     """Put together the results file: every finished row with its digest, and the digest of all."""
     told = [row.to_dict() for row in rows if row.error is None]
     head = {"format": FORMAT, "command": command, "versions": versions()}
+    for row in told:  # said once for all rows that it is true of
+        if row["compute"].get("software") == head["versions"]:
+            del row["compute"]["software"]
     return {**head, "digest": digest_of([row["digest"] for row in told]), "rows": told}
 
 

@@ -24,7 +24,8 @@ ID = "dp_ensemble_env:dp_ensemble/CampusEvent-v1"
 NATIVE = "vector_entry_point"
 SEED = 11
 NAMES = scenarios.BUILT_IN
-IDS = [one for one in gymnasium.registry if one.startswith("dp_ensemble/")]
+#: RLlib refuses actions of two dimensions.
+IDS = [one for one in gymnasium.registry if one.startswith("dp_ensemble/") and "-policy-" not in one]
 POPULATIONS = ("mean-field", 100, "single")
 
 
@@ -84,7 +85,7 @@ def check_replay(episodes: list[Any], config: PPOConfig, seed: int) -> None:
 
 
 @pytest.mark.parametrize("number", range(len(IDS)))
-def test_runners_play_whole_episodes_of_every_id(number: int) -> None:
+def test_runners_play_whole_episodes_of_every_id_but_policies(number: int) -> None:
     env_id, population = f"dp_ensemble_env:{IDS[number]}", POPULATIONS[number % 3]
     runner = SingleAgentEnvRunner(config=configure(env_id=env_id, num_envs=2, population=population), worker_index=0)
     assert isinstance(runner.env.unwrapped, EnsembleVectorEnv)

@@ -167,7 +167,14 @@ def bars(rows: dict[str, Row], open_loop: float) -> Chart:
     learned, place = rows[LEARNED].scores[0], list(plans).index("private plan")
     series = [
         Series("exact plan", scores, range(len(plans)), line=False, bars=True, notes=notes),
-        Series(f"PPO on the same release: {learned:.1f}", [learned], [place], color="orange", line=False, dots=True),
+        Series(
+            f"PPO on the same release, one run: {learned:.1f}",
+            [learned],
+            [place],
+            color="orange",
+            line=False,
+            dots=True,
+        ),
     ]
     marks = [(open_loop, f"open loop {open_loop:.1f}")]
     axis = "score (0 = nobody interferes, 100 = optimum)"

@@ -6,6 +6,7 @@ without the paper.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -178,8 +179,8 @@ def _average(study: Study, path: Path) -> str:
         f"Average value approach in the same state at {_clock(study)}. (a), (b) Policies solved on "
         f"{study.effort.points} releases of the whole matrix, and of its neighbour; large markers: the expectation of "
         f"Proposition 3, computed exactly.{held} (c), (d) That expectation (bars, with the L1 distance between "
-        "the two inputs) and the mean of the policies drawn (crosses). The two need not agree: Proposition 3 holds z "
-        "at its true value, while every drawn policy has a z of its own."
+        "the two inputs) and the mean of the policies drawn (crosses, with 95 % intervals). The two need not agree: "
+        "Proposition 3 holds z at its true value, while every drawn policy has a z of its own."
     )
 
 
@@ -229,9 +230,10 @@ def _pair_bars(axes: Any, study: Study, cases: Sequence[tuple[str, float]], samp
             label = f"{name}, k = {case[1]:g}" if len(cases) > 1 else name
             axes.bar(place, values, 0.92 * width, fc=face, ec=color, hatch=hatch, lw=0.8, label=label)
             if samples is not None:
-                mean = samples[side][:, support].mean(axis=0)
-                words = DRAWN if side else None
-                axes.plot(place, mean, "x", color=p.BLACK, ms=4.5, mew=1.1, label=words, clip_on=False, zorder=4)
+                cloud, words = samples[side][:, support], DRAWN if side else None
+                spread = 1.96 * cloud.std(axis=0) / math.sqrt(len(cloud))
+                style: dict[str, Any] = {"color": p.BLACK, "ms": 4.5, "mew": 1.1, "zorder": 4}
+                axes.errorbar(place, cloud.mean(axis=0), spread, fmt="x", label=words, **style)
     axes.set_xticks(range(len(support)), [str(state + 1) for state in support])
     axes.set_xlabel(f"next level, from level {row.state + 1}")
     drawn = [values.max() for case in cases for values in study.adjacent[case]]
